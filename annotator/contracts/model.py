@@ -1,0 +1,142 @@
+"""What a contract is made of. Data only, so that the catalogue can state contracts without running anything.
+
+A contract says what a computation *is*: canonical inputs with shapes and units, the knobs on which honest
+implementations differ, outputs, and the implementations bound to it. The engine (`sampling`, `running`, `comparison`)
+draws cases, runs every implementation on them and compares each with the float64 oracle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    from hypothesis.strategies import SearchStrategy
+
+Kind = Literal["value", "trace", "distribution", "trajectory"]
+Backend = Literal["torch", "jax", "numpy"]
+Role = Literal["reference", "minimal", "user"]
+Call = Callable[..., Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A canonical input. ``shape`` holds axis names (``("B", "T")``); ``dtype`` is a family, the run picks the width."""
+
+    name: str
+    shape: tuple[str, ...]
+    dtype: Literal["float", "int", "bool"]
+    doc: str
+    unit: str = ""
+    differentiable: bool = False
+
+
+@dataclass(frozen=True)
+class Output:
+    """A canonical output. ``exact`` outputs (masks, ranks, token ids) must agree bit for bit."""
+
+    name: str
+    shape: tuple[str, ...]
+    doc: str
+    unit: str = ""
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class Knob:
+    """An option on which honest implementations differ. ``choices`` are the values that cases draw from."""
+
+    name: str
+    default: Any
+    choices: tuple[Any, ...]
+    doc: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """One input to the contract: NumPy arrays (floats as float64) and knob values. ``label`` names an edge case."""
+
+    inputs: Mapping[str, np.ndarray]
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+
+
+def _accepts_all(case: Case) -> str | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """Something that computes the contract.
+
+    ``call(**inputs, **knobs)`` takes the canonical inputs as arrays of ``backend`` (float inputs in the dtype of the
+    run; int as int64, bool as bool) plus every knob of the contract, and returns a mapping with every output. It must
+    not change its inputs. ``sample`` (contracts of kind *distribution* only) is called as
+    ``sample(**inputs, **knobs, draws=n, seed=s)`` and returns token ids ``[N, draws]``.
+
+    ``dialect`` holds the knob values at which a reference sits (a knob that it leaves open is absent and is drawn);
+    minimal implementations have every knob, so theirs is empty.
+    ``symbols`` are the pinned symbols (or ``minimal/…py`` files) whose code runs; a proof is stale once they change.
+    ``accepts`` returns None for a case in the implementation's domain, else the reason why not, in a few words.
+    """
+
+    name: str
+    role: Role
+    backend: Backend
+    call: Call
+    symbols: tuple[str, ...]
+    dialect: Mapping[str, Any] = field(default_factory=dict)
+    requires: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ("float64", "float32")
+    differentiable: bool = True
+    accepts: Callable[[Case], str | None] = _accepts_all
+    sample: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """A wrong variant, kept on purpose: by it the contract's own power is measured.
+
+    ``call`` is like `Implementation.call` in torch, ``sample`` likewise. ``wrong`` and ``right`` say it in one phrase
+    each; ``seen_in`` names the public thread; ``zoo`` is its number in the zoo, if it has one.
+    """
+
+    name: str
+    wrong: str
+    right: str
+    call: Call
+    seen_in: str = ""
+    zoo: int | None = None
+    sample: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True)
+class Contract:
+    """A computation, its implementations, and the deviations that it must catch.
+
+    ``cases()`` returns a Hypothesis strategy of `Case` (its knobs include every knob of the contract); ``edges`` are
+    named cases that always run. ``oracle`` is a float64 NumPy transcription with the signature of ``call``, given where
+    no reference allows float64 (else the reference itself, run in float64, is the oracle).
+    """
+
+    name: str
+    kind: Kind
+    title: str
+    doc: str
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    knobs: tuple[Knob, ...]
+    cases: Callable[[], SearchStrategy[Case]]
+    edges: Callable[[], tuple[Case, ...]]
+    implementations: tuple[Implementation, ...]
+    deviations: tuple[Deviation, ...]
+    oracle: Call | None = None
+
+    def implementation(self, name: str) -> Implementation:
+        """The implementation of that name. Raises `KeyError` when there is none."""
+        for item in self.implementations:
+            if item.name == name:
+                return item
+        raise KeyError(name)
