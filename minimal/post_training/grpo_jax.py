@@ -1,0 +1,100 @@
+"""GRPO: how the rewards of one prompt's responses become the weights of their tokens (JAX twin).
+
+Group relative policy optimisation (DeepSeekMath, arXiv 2402.03300, section 4.1.2) asks no critic what a response is
+worth: the other responses to the same prompt are the yardstick. With r_i the reward of response i and r those of its
+group,
+
+    A_{i,t} = (r_i - mean(r)) / (std(r) + eps)        for every token t of response i.
+
+Dr. GRPO (arXiv 2503.20783) leaves the division out, because it gives prompts with little spread a larger say.
+
+Axes: B responses in the batch, T padded response length. ``group`` names the prompt of each response; the rows of a
+group may lie anywhere in the batch. Rewards and advantages are in reward units, or without unit once divided by std.
+
+Shapes do not depend on the data (there are at most B groups), so that all of it can be compiled; ``scale`` and
+``singleton`` are static: ``jax.jit(grpo_advantages, static_argnames=("scale", "singleton"))``.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+def outcome_scores(token_level_rewards: Array) -> Array:
+    """The reward of a whole response, r_i: the sum over its tokens, [B, T] -> [B].
+
+    Masked slots are summed too. Rewards are written to real tokens only, so that this makes no difference until
+    something else is written there.
+    """
+    return token_level_rewards.sum(axis=-1)  # [B, T] -> [B]
+
+
+def group_numbers(group: Array) -> Array:
+    """Group labels as numbers 0, 1, ... in the order of the labels, [B] -> [B]."""
+    return jnp.unique(group, return_inverse=True, size=group.shape[0])[1]  # [B]; size keeps the shape static
+
+
+def group_sums(values: Array, group: Array) -> Array:
+    """For each row the sum of ``values`` over the rows of its group, [B] -> [B]. ``group`` holds numbers below B."""
+    sums = jax.ops.segment_sum(values, group, num_segments=values.shape[0])  # [B], one entry a group
+    return sums[group]  # [B], one entry a row
+
+
+def group_means(scores: Array, group: Array) -> Array:
+    """For each row mean(r) of its group, [B] -> [B]."""
+    return group_sums(scores, group) / group_sums(jnp.ones_like(scores), group)  # [B]
+
+
+def group_stds(scores: Array, group: Array) -> Array:
+    """For each row std(r) of its group with Bessel's correction, [B] -> [B]; 0 in a group of one.
+
+    std(r)^2 = sum_j (r_j - mean(r))^2 / (G - 1), G the size of the group. At G = 4 the population's std would be
+    13% smaller and every advantage 15% larger.
+    """
+    size = group_sums(jnp.ones_like(scores), group)  # [B]
+    centred = scores - group_means(scores, group)  # [B]
+    return jnp.sqrt(group_sums(centred**2, group) / jnp.maximum(size - 1, 1))  # [B]
+
+
+def batch_std(scores: Array) -> Array:
+    """std over all rows with Bessel's correction, [B] -> []; 0 for a batch of one."""
+    everyone = jnp.zeros_like(scores, dtype=int)  # [B]
+    return group_stds(scores, everyone)[0]  # []
+
+
+def group_advantages(
+    scores: Array, group: Array, *, eps: float = 1e-6, scale: str = "group", singleton: str = "raw"
+) -> Array:
+    """Advantage of each response against its group, [B] -> [B].
+
+    ``scale``: what the centred reward is divided by: ``"group"`` std + eps (the paper), ``"batch"`` std + eps of the
+    batch, ``"none"`` nothing (Dr. GRPO). ``singleton``: a group of one has nothing to compare with; ``"raw"`` takes
+    its mean as 0 and its std as 1, so that the response keeps its reward; ``"zero"`` takes the mean that it has.
+    """
+    number = group_numbers(group)  # [B]
+    alone = group_sums(jnp.ones_like(scores), number) == 1  # [B]
+    keep = alone & (singleton == "raw")  # [B]
+    centred = jnp.where(keep, scores, scores - group_means(scores, number))  # [B]
+    if scale == "none":
+        return centred
+    if scale == "batch":
+        return centred / (batch_std(scores) + eps)
+    return centred / (jnp.where(keep, 1.0, group_stds(scores, number)) + eps)
+
+
+def grpo_advantages(
+    token_level_rewards: Array,
+    response_mask: Array,
+    group: Array,
+    *,
+    eps: float = 1e-6,
+    scale: str = "group",
+    singleton: str = "raw",
+) -> Array:
+    """The advantage of every token: its response's, and 0 where ``response_mask`` is off, [B, T] -> [B, T].
+
+    A weight, not a path for gradients: the result is detached. Options as in `group_advantages`.
+    """
+    scores = outcome_scores(token_level_rewards)  # [B, T] -> [B]
+    advantages = group_advantages(scores, group, eps=eps, scale=scale, singleton=singleton)  # [B]
+    return jax.lax.stop_gradient(advantages[:, None] * response_mask)  # [B, 1] * [B, T] -> [B, T]
