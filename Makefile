@@ -1,0 +1,68 @@
+# Two commands: `make site` builds the reading room (no torch), `make test` runs everything that CI runs.
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+export HF_HUB_OFFLINE = 1
+export OMP_NUM_THREADS ?= 2
+
+.PHONY: help site serve test check lint conform proofs bench clean
+
+help:
+	@echo "make site     make the environment, fetch the pins, index them, build the site"
+	@echo "make serve    the same, then serve it and rebuild while readings change"
+	@echo "make test     the full environment, then all that CI runs"
+	@echo "make check    the fast part: lint, types, tests that take no references (under 3 minutes)"
+	@echo "make proofs   run every contract and record the proofs of this machine's CPU"
+	@echo "make bench    the tables of benchmarks/"
+
+$(VENV)/.base:
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.site: requirements/site.in requirements/lock.txt pyproject.toml | $(VENV)/.base
+	$(PIP) -r requirements/site.in -c requirements/lock.txt
+	$(PIP) --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/.test: requirements/test.in requirements/test-no-deps.in requirements/lock.txt | $(VENV)/.site
+	$(PIP) -r requirements/test.in -c requirements/lock.txt
+	$(PIP) --no-deps -r requirements/test-no-deps.in
+	touch $@
+
+site: $(VENV)/.site
+	$(BIN)/annotator fetch
+	$(BIN)/annotator index
+	$(BIN)/annotator build
+
+serve: site
+	$(BIN)/annotator serve
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: $(VENV)/.test lint
+	$(BIN)/annotator fetch
+	$(BIN)/annotator index
+	$(BIN)/annotator conform
+	$(BIN)/annotator build
+	$(BIN)/annotator check
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.test lint
+	$(BIN)/python -m pytest -m "not slow and not network and not cuda"
+
+conform: $(VENV)/.test
+	$(BIN)/annotator conform
+
+proofs: $(VENV)/.test
+	$(BIN)/annotator conform --record
+
+bench: $(VENV)/.test
+	$(BIN)/python benchmarks/index.py
+
+clean:
+	rm -rf $(VENV) site dist build vendored_refs/index.sqlite*

@@ -1,0 +1,394 @@
+"""The command line: one verb a function, each a thin layer over the package that does the work.
+
+Packages are imported inside the verbs, so that `annotator find` starts without them. Exit codes: 0 done, 1 the answer is
+no (a check failed, an implementation differs), 2 it could not be done.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from annotator import __version__
+from annotator.console import Bar, bold, dim, emit, verdict
+from annotator.errors import AnnotatorError, did_you_mean, near_matches
+from annotator.workspace import Workspace
+
+if TYPE_CHECKING:
+    from annotator.index import Definition, Index
+    from annotator.readings import Reading
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Verbs(click.Group):
+    """The verbs in the order of a user's way through them; an unknown one brings near matches."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            hint = did_you_mean(near_matches(args[0], self.commands)) or f"verbs: {', '.join(self.commands)}"
+            raise AnnotatorError(args[0], expected="a verb", found="none of that name", remedy=hint)
+        return super().resolve_command(ctx, args)
+
+
+def _json(function: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")(function)
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="annotator")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("-C", "root", type=click.Path(exists=True, file_okay=False), help="Work on this checkout.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool, root: str | None) -> None:
+    """Read production RL code beside code that is shown to behave the same, and compare your own with it."""
+    ctx.meta["debug"] = debug
+    ctx.meta["root"] = root
+
+
+def _workspace() -> Workspace:
+    from pathlib import Path
+
+    root = click.get_current_context().meta.get("root")
+    return Workspace.find(Path(root) if root else None)
+
+
+def main() -> None:
+    """Run the command line. Errors become one line on standard error, without a traceback unless ``--debug``."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        code = 130
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except AnnotatorError as error:
+        if "--debug" in sys.argv:
+            raise
+        click.echo(f"{click.style('error:', fg='red')} {' '.join(str(error).split())}", err=True)
+        code = error.exit_code
+    except BrokenPipeError:
+        code = 141
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+@cli.command()
+@click.argument("pins", nargs=-1)
+@click.option("--offline", is_flag=True, help="Use only what is cached.")
+@click.option("--mirror", "mirrors", multiple=True, metavar="NAME=PATH_OR_URL", help="Take a git pin from this clone.")
+@click.option("--verify", is_flag=True, help="Also re-read every file that is there against the lock.")
+@_json
+def fetch(pins: tuple[str, ...], offline: bool, mirrors: tuple[str, ...], verify: bool, as_json: bool) -> None:
+    """Fetch, verify and unpack the pins (all that are not optional, or those named)."""
+    from annotator import pins as package
+
+    workspace = _workspace()
+    with Bar() as bar:
+        done = package.fetch(
+            workspace, list(pins) or None, offline=offline, mirrors=_pairs(mirrors, "--mirror"), progress=bar
+        )
+    if verify:
+        for item in done:
+            package.verify(workspace, item.name)
+    if as_json:
+        emit([_plain(item) for item in done])
+        return
+    for item in done:
+        size = f"{item.downloaded / 1e6:.1f} MB downloaded" if item.downloaded else "already here"
+        click.echo(f"{bold(item.name):<20} {item.version:<8} {size}{', verified' if verify else ''}")
+
+
+def _pairs(items: tuple[str, ...], option: str) -> dict[str, str]:
+    for item in items:
+        if "=" not in item:
+            raise AnnotatorError(option, expected="NAME=VALUE", found=repr(item))
+    return dict(item.split("=", 1) for item in items)
+
+
+def _plain(item: Any) -> Any:
+    from dataclasses import asdict
+
+    return asdict(item)
+
+
+@cli.command()
+@click.argument("pins", nargs=-1)
+@click.option("--jobs", type=click.IntRange(min=1), help="Worker processes (default: the machine's cores).")
+@_json
+def index(pins: tuple[str, ...], jobs: int | None, as_json: bool) -> None:
+    """Build or refresh the index of the fetched pins."""
+    from annotator import index as package
+
+    with Bar("files") as bar:
+        report = package.build(_workspace(), list(pins) or None, progress=bar, jobs=jobs)
+    if as_json:
+        emit(_plain(report))
+        return
+    for line in report.lines():
+        click.echo(line)
+
+
+@cli.command()
+@click.argument("name")
+@click.option("--pin", help="Only in this pin.")
+@click.option("--kind", help="Only this kind: module, class, function, method, …")
+@click.option("--uses/--no-uses", default=True, help="Show where it is used.")
+@click.option("--limit", default=10, show_default=True, help="Most definitions, and most uses of each.")
+@_json
+def find(name: str, pin: str | None, kind: str | None, uses: bool, limit: int, as_json: bool) -> None:
+    """Definition, signature, docstring head and uses of NAME; which readings and contracts are about it."""
+    from annotator.index import Index, SymbolNotFound
+
+    workspace = _workspace()
+    with Index.open(workspace) as opened:
+        found = opened.find(name, pin=pin, kind=kind, limit=limit)
+        if not found:
+            raise SymbolNotFound(name, opened.suggest(name))
+        about = _told(workspace)
+        rows = [_found(opened, item, limit if uses and (as_json or len(found) == 1 or item is found[0]) else 0, about)
+                for item in found]
+    if as_json:
+        emit(rows)
+        return
+    for row in rows:
+        _show_definition(row)
+
+
+def _told(workspace: Workspace) -> dict[str, list[dict[str, str]]]:
+    """Symbol → the steps of readings about it, from the anchors' lock."""
+    from annotator.readings import read_anchors
+
+    told: dict[str, list[dict[str, str]]] = {}
+    for item in read_anchors(workspace):
+        told.setdefault(item["symbol"], []).append(
+            {"reading": item["reading"], "step": item["id"], "contract": item.get("contract", "")}
+        )
+    return told
+
+
+def _found(opened: Index, item: Definition, uses: int, told: dict[str, list[dict[str, str]]]) -> dict[str, Any]:
+    row = _plain(item) | {"symbol": item.symbol, "told": told.get(item.symbol, [])}
+    if uses:
+        row["uses"] = [_plain(use) for use in opened.uses(item, limit=uses)]
+    return row
+
+
+def _show_definition(row: dict[str, Any]) -> None:
+    click.echo(f"{bold(row['symbol'])}  {dim(row['kind'])}")
+    click.echo(f"  {row['path']}:{row['line']}")
+    for part in (row["signature"], row["doc"]):
+        if part:
+            click.echo(f"  {part}")
+    for step in row["told"]:
+        contract = f", contract {step['contract']}" if step["contract"] else ""
+        click.echo(f"  read in walkthroughs/{step['reading']}#{step['step']}{contract}")
+    for use in row.get("uses", []):
+        inside = f" in {use['within']}" if use["within"] else ""
+        click.echo(dim(f"    {use['certainty']:<9}") + f" {use['path']}:{use['line']}{inside}")
+
+
+@cli.command()
+@click.argument("reading", required=False)
+@click.option("--all", "whole", is_flag=True, help="Print every step without waiting.")
+@_json
+def read(reading: str | None, whole: bool, as_json: bool) -> None:
+    """Guided tour of READING in the terminal; without a name, the list of readings."""
+    from annotator import readings as package
+    from annotator.tour import tour
+
+    workspace = _workspace()
+    known = {item.path.removesuffix(".md"): item for item in package.load(workspace)}
+    if reading is None:
+        _list_readings(known, as_json)
+        return
+    name = reading.removeprefix("walkthroughs/").removesuffix(".md")
+    chosen = known.get(name) or next((item for key, item in known.items() if key.split("/")[-1] == name), None)
+    if chosen is None:
+        hint = did_you_mean(near_matches(name, known)) or f"readings: {', '.join(known)}"
+        raise AnnotatorError(reading, expected="a reading", found="none of that name", remedy=hint)
+    tour(workspace, chosen, pause=sys.stdout.isatty() and sys.stdin.isatty() and not whole, as_json=as_json)
+
+
+def _list_readings(known: dict[str, Reading], as_json: bool) -> None:
+    if as_json:
+        emit([{"reading": name, "title": item.title, "steps": len(item.steps)} for name, item in known.items()])
+        return
+    for name, item in known.items():
+        click.echo(f"{bold(name):<32} {item.title} {dim(f'({len(item.steps)} steps)')}")
+
+
+@cli.command()
+@_json
+def anchors(as_json: bool) -> None:
+    """Write the redundant form of every anchor to walkthroughs/anchors.lock."""
+    from annotator.readings import write_anchors
+
+    count = write_anchors(_workspace())
+    emit({"anchors": count}) if as_json else click.echo(f"{count} anchors written")
+
+
+@cli.command()
+@click.option("--strict/--no-strict", default=True, help="A warning is an error.")
+@_json
+def build(strict: bool, as_json: bool) -> None:
+    """Build the static site into site/."""
+    from annotator import site as package
+
+    with Bar("pages") as bar:
+        folder = package.build(_workspace(), strict=strict, progress=bar)
+    emit({"site": str(folder)}) if as_json else click.echo(f"the site is at {folder / 'index.html'}")
+
+
+@cli.command()
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", default=8000, show_default=True)
+def serve(host: str, port: int) -> None:
+    """Serve the site and rebuild it while readings change."""
+    from annotator import site as package
+
+    package.serve(_workspace(), host=host, port=port)
+
+
+@cli.command()
+@_json
+def check(as_json: bool) -> None:
+    """Whether every anchor, link, claim and proof holds."""
+    from annotator.checking import check as run
+
+    problems = run(_workspace())
+    if as_json:
+        emit([_plain(problem) for problem in problems])
+    else:
+        for problem in problems:
+            click.echo(f"{problem.place}: {problem.message}")
+        click.echo(verdict(not problems, "everything holds" if not problems else f"{len(problems)} problems"))
+    sys.exit(1 if problems else 0)
+
+
+@cli.command()
+@click.argument("contracts", nargs=-1)
+@click.option("--impl", "names", multiple=True, help="Only this implementation (may be repeated).")
+@click.option("--dtype", "dtypes", multiple=True, help="Only this dtype (may be repeated).")
+@click.option("--device", default="cpu", show_default=True)
+@click.option("--examples", default=40, show_default=True, help="Generated cases, besides the named edge cases.")
+@click.option("--power", is_flag=True, help="Show which probe catches each deviation.")
+@click.option("--record", is_flag=True, help="Write the proofs to tests/proofs/.")
+@click.option("--list", "listing", is_flag=True, help="List the contracts.")
+@_json
+def conform(
+    contracts: tuple[str, ...],
+    names: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    device: str,
+    examples: int,
+    power: bool,
+    record: bool,
+    listing: bool,
+    as_json: bool,
+) -> None:
+    """Run contracts: every implementation against the float64 oracle."""
+    from annotator import catalog
+    from annotator import contracts as package
+
+    chosen = [catalog.contract(name) for name in (contracts or catalog.names())]
+    if listing:
+        rows = [{"contract": c.name, "kind": c.kind, "title": c.title} for c in chosen]
+        emit(rows) if as_json else [click.echo(f"{bold(r['contract']):<24} {r['kind']:<13} {r['title']}") for r in rows]
+        return
+    if power:
+        sys.exit(_power(chosen, as_json))
+    findings = []
+    with Bar("cases") as bar:
+        for item in chosen:
+            found = package.conform(
+                item, names=list(names) or None, device=device, dtypes=list(dtypes) or None, examples=examples,
+                progress=bar,
+            )
+            findings += found
+            if not as_json:
+                _show_findings(item.name, found)
+    if as_json:
+        emit([finding.to_json() for finding in findings])
+    if record:
+        path = package.proofs.record(_workspace(), findings)
+        click.echo(f"recorded in {path}", err=True)
+    sys.exit(0 if all(finding.passed for finding in findings) else 1)
+
+
+def _show_findings(name: str, findings: list[Any]) -> None:
+    click.echo(bold(name))
+    for finding in findings:
+        click.echo("  " + finding.line())
+        if not finding.passed and finding.witness:
+            click.echo("    " + "\n    ".join(finding.witness_lines()))
+
+
+def _power(chosen: list[Any], as_json: bool) -> int:
+    from annotator import contracts as package
+
+    tables = {item.name: package.power(item) for item in chosen}
+    if as_json:
+        emit({name: [_plain(row) for row in rows] for name, rows in tables.items()})
+    else:
+        for name, rows in tables.items():
+            click.echo(bold(name))
+            for row in rows:
+                click.echo("  " + row.line())
+    return 0 if all(row.caught for rows in tables.values() for row in rows) else 1
+
+
+@cli.command()
+@click.argument("target", metavar="FILE:FUNC", required=False)
+@click.argument("contract", required=False)
+@click.option("--map", "mapping", multiple=True, metavar="THEIRS=OURS", help="Rename a parameter or output.")
+@click.option("--backend", type=click.Choice(["torch", "jax", "numpy"]), help="What your function computes with.")
+@click.option("--timeout", default=20.0, show_default=True, help="Seconds that one call may take.")
+@click.option("--memory", default=8.0, show_default=True, help="GiB that your code may use.")
+@click.option("--examples", default=40, show_default=True, help="Generated cases, besides the named edge cases.")
+@click.option("--template", metavar="CONTRACT", help="Print a starting file for this contract.")
+@_json
+def diff(
+    target: str | None,
+    contract: str | None,
+    mapping: tuple[str, ...],
+    backend: str | None,
+    timeout: float,
+    memory: float,
+    examples: int,
+    template: str | None,
+    as_json: bool,
+) -> None:
+    """Whether your function FILE:FUNC does the same as the references of CONTRACT, and where not."""
+    from annotator import catalog
+    from annotator import contracts as package
+
+    if template:
+        click.echo(package.template(catalog.contract(template)))
+        return
+    if not target or not contract or ":" not in target:
+        remedy = "for example: annotator diff my.py:advantages grpo-advantage"
+        raise AnnotatorError("annotator diff", expected="FILE:FUNC CONTRACT", found=f"{target} {contract}", remedy=remedy)
+    file, function = target.rsplit(":", 1)
+    with Bar("cases") as bar:
+        answer = package.diff(
+            file, function, catalog.contract(contract), mapping=_pairs(mapping, "--map"), backend=backend,
+            timeout=timeout, memory=int(memory * 2**30), examples=examples, progress=bar,
+        )
+    if as_json:
+        emit(answer.to_json())
+    else:
+        for line in answer.render():
+            click.echo(line)
+    sys.exit(0 if answer.equal else 1)
+
+
+if __name__ == "__main__":
+    main()
