@@ -1,1 +1,1 @@
-"""."""
+"""The training framework rebuilt small: optimisers."""

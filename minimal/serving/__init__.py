@@ -1,1 +1,1 @@
-"""."""
+"""Inference engines rebuilt small: what turns logits into the next token."""

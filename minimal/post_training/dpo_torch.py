@@ -1,0 +1,234 @@
+"""DPO and its relatives: a preference pair becomes a loss without a reward model (PyTorch twin).
+
+Direct preference optimisation (arXiv 2305.18290) solves the RLHF objective for the reward: up to a term that only
+depends on the prompt, r(y) = beta log pi(y) / pi_ref(y). Put into the Bradley-Terry model of a preference of y_w
+(chosen) over y_l (rejected), that term cancels and what is left is a loss on log-probabilities alone,
+
+    L = -log sigmoid(beta (h_w - h_l)),      h = log pi(y) - log pi_ref(y)   (the log-ratio, in nats).
+
+The relatives keep h and change what is asked of it: a margin (hinge), a target (IPO, SPPO), each side by itself
+(NCA, BCO, APO), the order of the batch (AOT), noise in the labels (robust, EXO).
+
+Axes: B pairs, T padded length of a completion. Log-probabilities are of single tokens, in nats. ``beta``
+is the strength of the tie to pi_ref, without unit; for IPO it is the paper's tau.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Pairs(NamedTuple):
+    """What the losses see of the pairs. All [B]; w is the chosen completion, l the rejected one."""
+
+    w: Tensor  # log pi(y_w), weighted by ld_alpha
+    l: Tensor  # noqa: E741 - the paper's name; log pi(y_l)
+    ref_w: Tensor  # log pi_ref(y_w)
+    ref_l: Tensor  # log pi_ref(y_l)
+    score_w: Tensor  # f'(pi / pi_ref) of y_w; for the reverse KL its log-ratio h_w
+    score_l: Tensor  # the same of y_l
+    nll_w: Tensor  # -log pi(y_w), unweighted
+    length_w: Tensor  # real tokens of y_w
+    length_l: Tensor  # real tokens of y_l
+
+    @property
+    def h_w(self) -> Tensor:
+        """Log-ratio of the chosen completion, [B]."""
+        return self.w - self.ref_w
+
+    @property
+    def h_l(self) -> Tensor:
+        """Log-ratio of the rejected completion, [B]."""
+        return self.l - self.ref_l
+
+    @property
+    def margin(self) -> Tensor:
+        """How far the policy prefers the chosen completion more than the reference model does, [B]."""
+        return self.score_w - self.score_l
+
+    @property
+    def margin_per_token(self) -> Tensor:
+        """The margin of the scores' averages over tokens, [B]; an empty completion counts as one token."""
+        return self.score_w / self.length_w.clamp(min=1) - self.score_l / self.length_l.clamp(min=1)
+
+
+class Options(NamedTuple):
+    """The numbers in the losses: strength, share of flipped labels, DiscoPOP's temperature."""
+
+    beta: float
+    label_smoothing: float
+    discopop_tau: float
+
+
+def sigmoid(p: Pairs, o: Options) -> Tensor:
+    """DPO (2305.18290, eq. 7): -log sigmoid(beta margin), [B]."""
+    return -F.logsigmoid(o.beta * p.margin)
+
+
+def sigmoid_norm(p: Pairs, o: Options) -> Tensor:
+    """DPO on averages over tokens, [B]."""
+    return -F.logsigmoid(o.beta * p.margin_per_token)
+
+
+def hinge(p: Pairs, o: Options) -> Tensor:
+    """SLiC's hinge (2305.10425) on the normalised margin: max(0, 1 - beta margin), [B]."""
+    return torch.relu(1 - o.beta * p.margin)
+
+
+def ipo(p: Pairs, o: Options) -> Tensor:
+    """IPO (2310.12036, eq. 17): (margin - 1 / (2 tau))^2, on averages over tokens, [B]."""
+    return (p.margin_per_token - 1 / (2 * o.beta)) ** 2
+
+
+def exo_pair(p: Pairs, o: Options) -> Tensor:
+    """EXO (2402.00856, eq. 16): KL of the model's preference from the smoothed label [1 - e, e], [B]."""
+    m = o.beta * p.margin
+    log_e, log_not_e = math.log(o.label_smoothing), math.log1p(-o.label_smoothing)
+    q_w, q_l = torch.sigmoid(m), torch.sigmoid(-m)
+    return q_w * (F.logsigmoid(m) - log_not_e) + q_l * (F.logsigmoid(-m) - log_e)
+
+
+def nca_pair(p: Pairs, o: Options) -> Tensor:
+    """NCA (2402.05369): raise the chosen, and pull both towards the reference model, [B]."""
+    r_w, r_l = o.beta * p.h_w, o.beta * p.h_l
+    return -F.logsigmoid(r_w) - 0.5 * F.logsigmoid(-r_w) - 0.5 * F.logsigmoid(-r_l)
+
+
+def robust(p: Pairs, o: Options) -> Tensor:
+    """Robust DPO (2403.00409): unbiased when a share e < 1/2 of the labels is flipped, [B]."""
+    m, e = o.beta * p.margin, o.label_smoothing
+    return (-(1 - e) * F.logsigmoid(m) + e * F.logsigmoid(-m)) / (1 - 2 * e)
+
+
+def bco_pair(p: Pairs, o: Options) -> Tensor:
+    """BCO (2404.04656) without its moving shift: classify each side against 0, [B]."""
+    return -F.logsigmoid(o.beta * p.h_w) - F.logsigmoid(-o.beta * p.h_l)
+
+
+def sppo_hard(p: Pairs, o: Options) -> Tensor:
+    """SPPO (2405.00675, eq. 4.7) with win probabilities 1 and 0: each log-ratio has a target, [B]."""
+    return (p.h_w - 0.5 / o.beta) ** 2 + (p.h_l + 0.5 / o.beta) ** 2
+
+
+def smoothed(m: Tensor, o: Options) -> Tensor:
+    """-log sigmoid of m, with the label turned round in a share ``label_smoothing`` of the cases, [B]."""
+    return -(1 - o.label_smoothing) * F.logsigmoid(m) - o.label_smoothing * F.logsigmoid(-m)
+
+
+def aot(p: Pairs, o: Options) -> Tensor:
+    """AOT (2406.05882), paired: quantiles of the policy's preferences against those of the reference model's, [B]."""
+    return smoothed(o.beta * (torch.msort(p.w - p.l) - torch.msort(p.ref_w - p.ref_l)), o)
+
+
+def aot_unpaired(p: Pairs, o: Options) -> Tensor:
+    """AOT, unpaired: quantiles of the chosen log-ratios against those of the rejected, [B]."""
+    return smoothed(o.beta * (torch.msort(p.h_w) - torch.msort(p.h_l)), o)
+
+
+def apo_zero(p: Pairs, o: Options) -> Tensor:
+    """APO-zero (2408.06266, eq. 7): the chosen up, the rejected down, [B]."""
+    return torch.sigmoid(-o.beta * p.h_w) + torch.sigmoid(o.beta * p.h_l)
+
+
+def apo_down(p: Pairs, o: Options) -> Tensor:
+    """APO-down (2408.06266, eq. 8): both down, the rejected more, [B]."""
+    return torch.sigmoid(o.beta * p.h_w) + torch.sigmoid(-o.beta * (p.h_w - p.h_l))
+
+
+def discopop(p: Pairs, o: Options) -> Tensor:
+    """DiscoPOP (2406.08414, eq. 5): from logistic to exponential as the margin grows, [B]."""
+    m = o.beta * p.margin
+    gate = torch.sigmoid(m / o.discopop_tau)
+    return (1 - gate) * -F.logsigmoid(m) + gate * torch.exp(-m)
+
+
+def sft(p: Pairs, o: Options) -> Tensor:
+    """Plain likelihood of the chosen tokens, one mean over all of the batch, [B] (each entry the same)."""
+    return (p.nll_w.sum() / p.length_w.sum()).expand_as(p.nll_w)
+
+
+LOSSES = {
+    "sigmoid": sigmoid,
+    "sigmoid_norm": sigmoid_norm,
+    "hinge": hinge,
+    "ipo": ipo,
+    "exo_pair": exo_pair,
+    "nca_pair": nca_pair,
+    "robust": robust,
+    "bco_pair": bco_pair,
+    "sppo_hard": sppo_hard,
+    "aot": aot,
+    "aot_unpaired": aot_unpaired,
+    "apo_zero": apo_zero,
+    "apo_down": apo_down,
+    "discopop": discopop,
+    "sft": sft,
+}
+
+
+def divergence_scores(h: Tensor, f_divergence: str) -> Tensor:
+    """f'(t) at t = exp(h), the score that replaces the log-ratio under another divergence (2309.16240), [B] -> [B]."""
+    if f_divergence == "forward_kl":
+        return 1 - torch.exp(-h)
+    if f_divergence == "js_divergence":
+        return math.log(2) + F.logsigmoid(h)
+    return h  # reverse_kl: f'(t) = log t + 1, and the 1 cancels in the margin
+
+
+def shared_length(mask: Tensor, other: Tensor) -> Tensor:
+    """The length that both completions of a pair reach, in tokens, [B, T] -> [B]."""
+    return torch.minimum(mask.sum(dim=1), other.sum(dim=1))  # [B]
+
+
+def sequence_logps(logps: Tensor, mask: Tensor, shared: Tensor, ld_alpha: float) -> Tensor:
+    """Log-probability of a completion: the sum over its real tokens, [B, T] -> [B].
+
+    Masked slots are dropped before they meet any arithmetic: NaN times 0 would still be NaN. LD-DPO (2409.06411)
+    gives the tokens beyond the ``shared`` length the weight ``ld_alpha``, so that length itself is not preferred.
+    """
+    real = torch.where(mask, logps, 0.0)  # [B, T]
+    tail = mask.cumsum(dim=1) > shared[:, None]  # [B, T]
+    return torch.where(tail, ld_alpha * real, real).sum(dim=1)  # [B, T] -> [B]
+
+
+def dpo_loss(
+    policy_chosen_logps: Tensor,
+    policy_rejected_logps: Tensor,
+    ref_chosen_logps: Tensor,
+    ref_rejected_logps: Tensor,
+    chosen_mask: Tensor,
+    rejected_mask: Tensor,
+    *,
+    beta: float = 0.1,
+    loss_type: str = "sigmoid",
+    label_smoothing: float = 0.0,
+    f_divergence: str = "reverse_kl",
+    ld_alpha: float = 1.0,
+    discopop_tau: float = 0.05,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean loss of B pairs and the implicit rewards of both sides, four times [B, T] -> [], [B], [B].
+
+    The rewards beta h are what is logged: detached, and of the log-ratio whatever the divergence. ``label_smoothing``
+    is read by robust, exo_pair, aot and aot_unpaired only; ``discopop_tau`` by discopop only.
+    """
+    shared = shared_length(chosen_mask, rejected_mask)  # [B]
+    w = sequence_logps(policy_chosen_logps, chosen_mask, shared, ld_alpha)  # [B, T] -> [B]
+    l = sequence_logps(policy_rejected_logps, rejected_mask, shared, ld_alpha)  # noqa: E741 - [B, T] -> [B]
+    ref_w = sequence_logps(ref_chosen_logps, chosen_mask, shared, ld_alpha).detach()  # [B, T] -> [B]
+    ref_l = sequence_logps(ref_rejected_logps, rejected_mask, shared, ld_alpha).detach()  # [B, T] -> [B]
+    pairs = Pairs(
+        w=w,
+        l=l,
+        ref_w=ref_w,
+        ref_l=ref_l,
+        score_w=divergence_scores(w - ref_w, f_divergence),  # [B]
+        score_l=divergence_scores(l - ref_l, f_divergence),  # [B]
+        nll_w=-sequence_logps(policy_chosen_logps, chosen_mask, shared, 1.0),  # [B, T] -> [B]
+        length_w=chosen_mask.sum(dim=1).to(w.dtype),  # [B, T] -> [B]
+        length_l=rejected_mask.sum(dim=1).to(w.dtype),  # [B, T] -> [B]
+    )
+    loss = LOSSES[loss_type](pairs, Options(beta, label_smoothing, discopop_tau)).mean()  # [B] -> []
+    return loss, (beta * pairs.h_w).detach(), (beta * pairs.h_l).detach()  # [], [B], [B]
