@@ -196,6 +196,36 @@ def sequence_logps(logps: Array, mask: Array, shared: Array, ld_alpha: float) ->
     return jnp.where(tail, ld_alpha * real, real).sum(axis=1)  # [B, T] -> [B]
 
 
+def collect_pairs(
+    policy_chosen_logps: Array,
+    policy_rejected_logps: Array,
+    ref_chosen_logps: Array,
+    ref_rejected_logps: Array,
+    chosen_mask: Array,
+    rejected_mask: Array,
+    *,
+    f_divergence: str = "reverse_kl",
+    ld_alpha: float = 1.0,
+) -> Pairs:
+    """From tokens to completions: log-probabilities, scores and lengths of each pair, six times [B, T] -> `Pairs`."""
+    shared = shared_length(chosen_mask, rejected_mask)  # [B]
+    w = sequence_logps(policy_chosen_logps, chosen_mask, shared, ld_alpha)  # [B, T] -> [B]
+    l = sequence_logps(policy_rejected_logps, rejected_mask, shared, ld_alpha)  # noqa: E741 - [B, T] -> [B]
+    ref_w = jax.lax.stop_gradient(sequence_logps(ref_chosen_logps, chosen_mask, shared, ld_alpha))  # [B, T] -> [B]
+    ref_l = jax.lax.stop_gradient(sequence_logps(ref_rejected_logps, rejected_mask, shared, ld_alpha))  # [B, T] -> [B]
+    return Pairs(
+        w=w,
+        l=l,
+        ref_w=ref_w,
+        ref_l=ref_l,
+        score_w=divergence_scores(w - ref_w, f_divergence),  # [B]
+        score_l=divergence_scores(l - ref_l, f_divergence),  # [B]
+        nll_w=-sequence_logps(policy_chosen_logps, chosen_mask, shared, 1.0),  # [B, T] -> [B]
+        length_w=chosen_mask.sum(axis=1).astype(w.dtype),  # [B, T] -> [B]
+        length_l=rejected_mask.sum(axis=1).astype(w.dtype),  # [B, T] -> [B]
+    )
+
+
 def dpo_loss(
     policy_chosen_logps: Array,
     policy_rejected_logps: Array,
@@ -211,26 +241,20 @@ def dpo_loss(
     ld_alpha: float = 1.0,
     discopop_tau: float = 0.05,
 ) -> tuple[Array, Array, Array]:
-    """The mean loss of B pairs and the implicit rewards of both sides, four times [B, T] -> [], [B], [B].
+    """The mean loss of B pairs and the implicit rewards of both sides, six times [B, T] -> [], [B], [B].
 
     The rewards beta h are what is logged: detached, and of the log-ratio whatever the divergence. ``label_smoothing``
     is read by robust, exo_pair, aot and aot_unpaired only; ``discopop_tau`` by discopop only.
     """
-    shared = shared_length(chosen_mask, rejected_mask)  # [B]
-    w = sequence_logps(policy_chosen_logps, chosen_mask, shared, ld_alpha)  # [B, T] -> [B]
-    l = sequence_logps(policy_rejected_logps, rejected_mask, shared, ld_alpha)  # noqa: E741 - [B, T] -> [B]
-    ref_w = jax.lax.stop_gradient(sequence_logps(ref_chosen_logps, chosen_mask, shared, ld_alpha))  # [B, T] -> [B]
-    ref_l = jax.lax.stop_gradient(sequence_logps(ref_rejected_logps, rejected_mask, shared, ld_alpha))  # [B, T] -> [B]
-    pairs = Pairs(
-        w=w,
-        l=l,
-        ref_w=ref_w,
-        ref_l=ref_l,
-        score_w=divergence_scores(w - ref_w, f_divergence),  # [B]
-        score_l=divergence_scores(l - ref_l, f_divergence),  # [B]
-        nll_w=-sequence_logps(policy_chosen_logps, chosen_mask, shared, 1.0),  # [B, T] -> [B]
-        length_w=chosen_mask.sum(axis=1).astype(w.dtype),  # [B, T] -> [B]
-        length_l=rejected_mask.sum(axis=1).astype(w.dtype),  # [B, T] -> [B]
+    pairs = collect_pairs(
+        policy_chosen_logps,
+        policy_rejected_logps,
+        ref_chosen_logps,
+        ref_rejected_logps,
+        chosen_mask,
+        rejected_mask,
+        f_divergence=f_divergence,
+        ld_alpha=ld_alpha,
     )
     loss = LOSSES[loss_type](pairs, Options(beta, label_smoothing, discopop_tau)).mean()  # [B] -> []
     return loss, jax.lax.stop_gradient(beta * pairs.h_w), jax.lax.stop_gradient(beta * pairs.h_l)  # [], [B], [B]

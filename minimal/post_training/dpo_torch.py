@@ -194,6 +194,36 @@ def sequence_logps(logps: Tensor, mask: Tensor, shared: Tensor, ld_alpha: float)
     return torch.where(tail, ld_alpha * real, real).sum(dim=1)  # [B, T] -> [B]
 
 
+def collect_pairs(
+    policy_chosen_logps: Tensor,
+    policy_rejected_logps: Tensor,
+    ref_chosen_logps: Tensor,
+    ref_rejected_logps: Tensor,
+    chosen_mask: Tensor,
+    rejected_mask: Tensor,
+    *,
+    f_divergence: str = "reverse_kl",
+    ld_alpha: float = 1.0,
+) -> Pairs:
+    """From tokens to completions: log-probabilities, scores and lengths of each pair, six times [B, T] -> `Pairs`."""
+    shared = shared_length(chosen_mask, rejected_mask)  # [B]
+    w = sequence_logps(policy_chosen_logps, chosen_mask, shared, ld_alpha)  # [B, T] -> [B]
+    l = sequence_logps(policy_rejected_logps, rejected_mask, shared, ld_alpha)  # noqa: E741 - [B, T] -> [B]
+    ref_w = sequence_logps(ref_chosen_logps, chosen_mask, shared, ld_alpha).detach()  # [B, T] -> [B]
+    ref_l = sequence_logps(ref_rejected_logps, rejected_mask, shared, ld_alpha).detach()  # [B, T] -> [B]
+    return Pairs(
+        w=w,
+        l=l,
+        ref_w=ref_w,
+        ref_l=ref_l,
+        score_w=divergence_scores(w - ref_w, f_divergence),  # [B]
+        score_l=divergence_scores(l - ref_l, f_divergence),  # [B]
+        nll_w=-sequence_logps(policy_chosen_logps, chosen_mask, shared, 1.0),  # [B, T] -> [B]
+        length_w=chosen_mask.sum(dim=1).to(w.dtype),  # [B, T] -> [B]
+        length_l=rejected_mask.sum(dim=1).to(w.dtype),  # [B, T] -> [B]
+    )
+
+
 def dpo_loss(
     policy_chosen_logps: Tensor,
     policy_rejected_logps: Tensor,
@@ -209,26 +239,20 @@ def dpo_loss(
     ld_alpha: float = 1.0,
     discopop_tau: float = 0.05,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The mean loss of B pairs and the implicit rewards of both sides, four times [B, T] -> [], [B], [B].
+    """The mean loss of B pairs and the implicit rewards of both sides, six times [B, T] -> [], [B], [B].
 
     The rewards beta h are what is logged: detached, and of the log-ratio whatever the divergence. ``label_smoothing``
     is read by robust, exo_pair, aot and aot_unpaired only; ``discopop_tau`` by discopop only.
     """
-    shared = shared_length(chosen_mask, rejected_mask)  # [B]
-    w = sequence_logps(policy_chosen_logps, chosen_mask, shared, ld_alpha)  # [B, T] -> [B]
-    l = sequence_logps(policy_rejected_logps, rejected_mask, shared, ld_alpha)  # noqa: E741 - [B, T] -> [B]
-    ref_w = sequence_logps(ref_chosen_logps, chosen_mask, shared, ld_alpha).detach()  # [B, T] -> [B]
-    ref_l = sequence_logps(ref_rejected_logps, rejected_mask, shared, ld_alpha).detach()  # [B, T] -> [B]
-    pairs = Pairs(
-        w=w,
-        l=l,
-        ref_w=ref_w,
-        ref_l=ref_l,
-        score_w=divergence_scores(w - ref_w, f_divergence),  # [B]
-        score_l=divergence_scores(l - ref_l, f_divergence),  # [B]
-        nll_w=-sequence_logps(policy_chosen_logps, chosen_mask, shared, 1.0),  # [B, T] -> [B]
-        length_w=chosen_mask.sum(dim=1).to(w.dtype),  # [B, T] -> [B]
-        length_l=rejected_mask.sum(dim=1).to(w.dtype),  # [B, T] -> [B]
+    pairs = collect_pairs(
+        policy_chosen_logps,
+        policy_rejected_logps,
+        ref_chosen_logps,
+        ref_rejected_logps,
+        chosen_mask,
+        rejected_mask,
+        f_divergence=f_divergence,
+        ld_alpha=ld_alpha,
     )
     loss = LOSSES[loss_type](pairs, Options(beta, label_smoothing, discopop_tau)).mean()  # [B] -> []
     return loss, (beta * pairs.h_w).detach(), (beta * pairs.h_l).detach()  # [], [B], [B]
