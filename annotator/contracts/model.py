@@ -23,7 +23,7 @@ Call = Callable[..., Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Input:
-    """A canonical input. ``shape`` holds axis names (``("B", "T")``); ``dtype`` is a family, the run picks the width."""
+    """A canonical input. ``shape`` holds axis names (``("B", "T")``); ``dtype`` is a family, a run picks its width."""
 
     name: str
     shape: tuple[str, ...]
@@ -35,13 +35,17 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """A canonical output. ``exact`` outputs (masks, ranks, token ids) must agree bit for bit."""
+    """A canonical output. ``exact`` outputs (masks, ranks, token ids) must agree bit for bit.
+
+    ``differentiable`` is False where a reference cuts the gradient (rewards that are only logged).
+    """
 
     name: str
     shape: tuple[str, ...]
     doc: str
     unit: str = ""
     exact: bool = False
+    differentiable: bool = True
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,211 @@
+"""What a contract can see: its deviations are run under the bounds in force, and each must be caught.
+
+A bound under which a deviation survives proves nothing, so such a contract is refused. Likewise a reference's declared
+dialect must be real: with one knob moved, the result must differ from the reference's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from annotator.contracts import chi
+from annotator.contracts.comparison import bound, split
+from annotator.contracts.conforming import (
+    Measured,
+    accepted,
+    case_errors,
+    measure,
+    references,
+    sample_p_value,
+    unavailable,
+)
+from annotator.contracts.model import Case, Contract, Deviation, Implementation
+from annotator.contracts.oracle import Oracle
+from annotator.contracts.running import Fault
+from annotator.contracts.sampling import draw
+from annotator.errors import ContractError
+
+
+@dataclass(frozen=True)
+class Kill:
+    """How one deviation fared in one dtype, at the reference that sees it best.
+
+    ``probes`` are those that caught it: value, gradient (on drawn cases), edge (on named cases), distribution.
+    ``error`` is the largest error that it showed and ``bound`` what was allowed.
+    """
+
+    contract: str
+    deviation: str
+    reference: str
+    dtype: str
+    probes: tuple[str, ...]
+    error: float
+    bound: float
+    case: str = ""
+
+    @property
+    def caught(self) -> bool:
+        """Whether any probe saw it."""
+        return bool(self.probes)
+
+    def line(self) -> str:
+        """One row of the kill matrix."""
+        seen = "caught by " + ", ".join(self.probes) if self.probes else "SURVIVES"
+        facts = f"error {self.error:.1e} where {self.bound:.1e} is allowed"
+        return f"{self.deviation:<32} {self.dtype:<8} at {self.reference:<10} {seen} ({facts})"
+
+
+def power(contract: Contract, *, examples: int = 40, dtypes: Sequence[str] = ("float64", "float32")) -> list[Kill]:
+    """The kill matrix: one row a deviation and dtype, at the reference where most probes catch it.
+
+    Raises:
+        ContractError: a deviation cannot be run, or no reference can.
+    """
+    cases = draw(contract, examples)
+    benches = [_Bench(contract, item, dtype, cases) for item in _available(contract) for dtype in dtypes]
+    rows = []
+    for deviation in contract.deviations:
+        for dtype in dtypes:
+            tried = [bench.try_(deviation) for bench in benches if bench.dtype == dtype and bench.has_bound]
+            rows += [max(tried, key=lambda kill: (len(kill.probes), kill.error))] if tried else []
+    return rows
+
+
+def refuse(contract: Contract, *, examples: int = 40) -> None:
+    """Refuses a contract that cannot see one of its own deviations.
+
+    Raises:
+        ContractError: a deviation survives in every dtype.
+    """
+    rows = power(contract, examples=examples)
+    for deviation in contract.deviations:
+        if not any(row.caught for row in rows if row.deviation == deviation.name):
+            raise ContractError(
+                contract.name,
+                expected="bounds and cases under which every deviation is caught",
+                found=f"a bound under which deviation {deviation.name!r} survives ({deviation.wrong})",
+                remedy="add a case or an output that shows it",
+            )
+
+
+def _available(contract: Contract) -> list[Implementation]:
+    found = [item for item in references(contract) if not unavailable(item, "cpu")]
+    if not found:
+        reasons = "; ".join(f"{item.name}: {unavailable(item, 'cpu')}" for item in references(contract))
+        raise ContractError(contract.name, expected="a reference that can be run", found=reasons or "no reference")
+    return found
+
+
+class _Bench:
+    """One reference and dtype with its bounds: what deviations are tried on."""
+
+    def __init__(self, contract: Contract, reference: Implementation, dtype: str, cases: tuple[Case, ...]) -> None:
+        self.contract, self.reference, self.dtype, self.cases = contract, reference, dtype, cases
+        self.oracle = Oracle(contract, reference)
+        self.has_bound = dtype == "float64" or dtype in reference.dtypes
+        self.chosen = accepted(cases, reference)
+        self.limits = (0.0, 0.0)
+        if self.has_bound:
+            self.limits = self._bounds()
+
+    def _bounds(self) -> tuple[float, float]:
+        if self.dtype == "float64":
+            return bound("float64", 0.0), bound("float64", 0.0)
+        base = self._measure(self.reference.call, self.reference.backend, self.reference.differentiable)
+        self.chosen = [i for i in self.chosen if i in base.errors and max(split(base.errors[i])) < float("inf")]
+        value, gradient = base.worst(self.chosen)
+        return bound(self.dtype, value), bound(self.dtype, gradient)
+
+    def _measure(self, call: Any, backend: Any, gradient: bool) -> Measured:
+        return measure(self.oracle, call, backend, self.cases, self.chosen, self.dtype, gradient=gradient)
+
+    def try_(self, deviation: Deviation) -> Kill:
+        """Runs a deviation and says which probes see it."""
+        found = self._measure(deviation.call, "torch", self.reference.differentiable)
+        if found.faults:
+            fault = next(iter(found.faults.values()))
+            raise ContractError(
+                f"{self.contract.name}: deviation {deviation.name!r}", expected="a result", found=str(fault)
+            )
+        probes, worst = self._seen(found)
+        value, gradient = found.worst(self.chosen)
+        larger = (
+            (gradient, self.limits[1])
+            if gradient / self.limits[1] > value / self.limits[0]
+            else (value, self.limits[0])
+        )
+        probes |= self._distribution(deviation)
+        ordered = tuple(p for p in ("value", "gradient", "edge", "distribution") if p in probes)
+        return Kill(self.contract.name, deviation.name, self.reference.name, self.dtype, ordered, *larger, case=worst)
+
+    def _seen(self, found: Measured) -> tuple[set[str], str]:
+        probes: set[str] = set()
+        label = ""
+        for i, parts in found.errors.items():
+            value, gradient = split(parts)
+            hits = [
+                n for n, e, b in (("value", value, self.limits[0]), ("gradient", gradient, self.limits[1])) if e > b
+            ]
+            if hits and self.cases[i].label:
+                label = label or self.cases[i].label
+                probes.add("edge")
+            else:
+                probes.update(hits)
+        return probes, label
+
+    def _distribution(self, deviation: Deviation) -> set[str]:
+        if self.contract.kind != "distribution" or deviation.sample is None:
+            return set()
+        cases = [self.cases[i] for i in self.chosen]
+        p, _ = sample_p_value(self.oracle, deviation.sample, "torch", cases, self.dtype)
+        return {"distribution"} if p < chi.FALSE_ALARM else set()
+
+
+def dialect_is_real(contract: Contract, reference: str, *, examples: int = 40) -> list[str]:
+    """The choices at which a reference cannot be told from its declared dialect; empty when the dialect is real.
+
+    Each knob of the dialect is moved to each of its other choices in an implementation that has every knob, and some
+    case must then differ from the reference. An item reads ``eps=1e-08``.
+
+    Raises:
+        ContractError: nothing that has the knobs can be run.
+    """
+    item = contract.implementation(reference)
+    mover = _mover(contract)
+    oracle = Oracle(contract, item)
+    cases = draw(contract, examples)
+    chosen = [cases[i] for i in accepted(cases, item)]
+    moves = [
+        (k.name, v) for k in contract.knobs if k.name in item.dialect for v in k.choices if v != item.dialect[k.name]
+    ]
+    return [f"{name}={value!r}" for name, value in moves if not _tells(oracle, mover, chosen, name, value)]
+
+
+def _mover(contract: Contract) -> Implementation:
+    """Something that has every knob: a minimal implementation, else the oracle."""
+    for item in contract.implementations:
+        if item.role == "minimal" and "float64" in item.dtypes and not unavailable(item, "cpu"):
+            return item
+    if contract.oracle is None:
+        raise ContractError(contract.name, expected="an implementation that has every knob", found="none that runs")
+    return Implementation("oracle", "minimal", "numpy", contract.oracle, (), differentiable=False)
+
+
+def _tells(oracle: Oracle, mover: Implementation, cases: Sequence[Case], name: str, value: Any) -> bool:
+    """Whether some case differs once the knob is moved."""
+
+    def moved(**arguments: Any) -> Any:
+        return mover.call(**{**arguments, name: value})
+
+    for case in cases:
+        if mover.accepts(replace(case, knobs={**case.knobs, **oracle.reference.dialect, name: value})) is not None:
+            continue
+        try:
+            parts = case_errors(oracle, moved, mover.backend, case, "float64", gradient=mover.differentiable)
+        except Fault:
+            return True
+        if any(e > bound("float64", 0.0) for e in parts.values()):
+            return True
+    return False

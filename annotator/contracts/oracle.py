@@ -1,0 +1,117 @@
+"""What is true: the float64 run that everything is measured against. Apart from the comparison because it costs runs.
+
+For a lower dtype the inputs are rounded to that dtype first and the oracle sees the *rounded* values, so that the
+rounding of inputs counts against nobody. Where a contract has a NumPy oracle, the gradient is that of the first
+implementation that has one in float64, references first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from annotator.contracts.comparison import FLOAT64_BOUND, GRADIENT, part
+from annotator.contracts.model import Case, Contract, Implementation
+from annotator.contracts.running import ROUNDOFF, Fault, Result, masters, run
+
+_SMALL, _LARGE = 2.0**-44, 2.0**-36
+"""Two relative perturbations, both far above float64's rounding and far below a case's own scale."""
+
+
+def at(case: Case, dialect: Mapping[str, Any]) -> Case:
+    """The case with its knobs moved to a dialect."""
+    return replace(case, knobs={**case.knobs, **dialect})
+
+
+class Oracle:
+    """The truth about a contract as one reference sees it, cached per case and dtype.
+
+    ``reference`` gives the dialect, and the values unless the contract has an oracle of its own.
+    """
+
+    def __init__(self, contract: Contract, reference: Implementation, device: str = "cpu") -> None:
+        self.contract, self.reference, self.device = contract, reference, device
+        self.slope = _slope_source(contract, reference)
+        self._results: dict[tuple[int, str], Result] = {}
+        self._conditions: dict[tuple[int, str], dict[str, float]] = {}
+        self._kept: list[Case] = []
+
+    def __call__(self, case: Case, dtype: str) -> Result:
+        """The float64 result on the case's values as ``dtype`` holds them, at the reference's dialect."""
+        key = (id(case), dtype)
+        if key not in self._results:
+            self._kept.append(case)  # An id is only good while its object lives.
+            self._results[key] = self._evaluate(self._rounded(case, dtype))
+        return self._results[key]
+
+    def condition(self, case: Case, dtype: str, key: str) -> float:
+        """The share of the condition of one output (or gradient) that rounding may use up; 0 at a jump."""
+        cached = (id(case), dtype)
+        if cached not in self._conditions:
+            base = self(case, dtype)
+            self._conditions[cached] = self._measure(self._rounded(case, dtype), base)
+        entries = max((np.size(array) for array in case.inputs.values()), default=1)
+        share = min(1.0, max(entries, 1) * ROUNDOFF[dtype] / FLOAT64_BOUND)
+        return share * self._conditions[cached].get(key, 0.0)
+
+    def _rounded(self, case: Case, dtype: str) -> Case:
+        return at(replace(case, inputs=masters(self.contract, case, dtype)), self.reference.dialect)
+
+    def _evaluate(self, case: Case) -> Result:
+        contract = self.contract
+        if contract.oracle is None:
+            return run(
+                contract,
+                self.reference.call,
+                self.reference.backend,
+                case,
+                device="cpu",
+                gradient=self.slope is not None,
+            )
+        values = run(contract, contract.oracle, "numpy", case, gradient=False)
+        if self.slope is None:
+            return values
+        sloped = run(contract, self.slope.call, self.slope.backend, case)
+        return replace(values, gradients=sloped.gradients, carried=sloped.carried)
+
+    def _measure(self, case: Case, base: Result) -> dict[str, float]:
+        """How fast each part moves: ``|o(x(1+d)) - o(x)| / d``, over entries where that is a slope and not a jump."""
+        try:
+            near, far = (self._evaluate(_moved(self.contract, case, step)) for step in (_SMALL, _LARGE))
+        except Fault:
+            return {}
+        keys = [*base.outputs, *(GRADIENT + name for name in base.gradients)]
+        return {key: _slope(part(base, key), part(near, key), part(far, key)) for key in keys}
+
+
+def _slope_source(contract: Contract, reference: Implementation) -> Implementation | None:
+    """Whose float64 gradient is the oracle's: the reference's, else the first minimal implementation's."""
+    if not reference.differentiable or not any(item.differentiable for item in contract.inputs):
+        return None
+    minimal = [item for item in contract.implementations if item.role == "minimal"]
+    candidates = [reference, *minimal] if contract.oracle is not None else [reference]
+    return next((i for i in candidates if i.differentiable and "float64" in i.dtypes and i.backend != "numpy"), None)
+
+
+def _moved(contract: Contract, case: Case, step: float) -> Case:
+    """Every float input times 1 ± step, signs fixed."""
+    random = np.random.default_rng(0)
+    inputs = dict(case.inputs)
+    for item in contract.inputs:
+        if item.dtype == "float":
+            signs = random.choice([-1.0, 1.0], size=np.shape(inputs[item.name]))
+            inputs[item.name] = inputs[item.name] * (1.0 + step * signs)
+    return replace(case, inputs=inputs)
+
+
+def _slope(base: np.ndarray, near: np.ndarray, far: np.ndarray) -> float:
+    if not base.shape == near.shape == far.shape or base.dtype.kind != "f":
+        return 0.0
+    with np.errstate(all="ignore"):
+        first, second = np.abs(near - base), np.abs(far - base)
+        # A continuous quantity moves 256 times as far on a step 256 times as long; a decision that flips does not.
+        smooth = np.isfinite(first) & np.isfinite(second) & (second > 16 * first) & (first > 0)
+    return float((first[smooth] / _SMALL).max()) if smooth.any() else 0.0
