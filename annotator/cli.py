@@ -1,7 +1,7 @@
 """The command line: one verb a function, each a thin layer over the package that does the work.
 
-Packages are imported inside the verbs, so that `annotator find` starts without them. Exit codes: 0 done, 1 the answer is
-no (a check failed, an implementation differs), 2 it could not be done.
+Packages are imported inside the verbs, so that `annotator find` starts without them. Exit codes: 0 done, 1 the answer
+is no (a check failed, an implementation differs), 2 it could not be done.
 """
 
 from __future__ import annotations
@@ -84,26 +84,32 @@ def main() -> None:
 @click.argument("pins", nargs=-1)
 @click.option("--offline", is_flag=True, help="Use only what is cached.")
 @click.option("--mirror", "mirrors", multiple=True, metavar="NAME=PATH_OR_URL", help="Take a git pin from this clone.")
-@click.option("--verify", is_flag=True, help="Also re-read every file that is there against the lock.")
+@click.option("--verify", is_flag=True, help="Also re-read every file that is there against the lock, and repair.")
+@click.option(
+    "--relock", is_flag=True, help="Print the digests of the named pins, for a maintainer to write into the lock."
+)
 @_json
-def fetch(pins: tuple[str, ...], offline: bool, mirrors: tuple[str, ...], verify: bool, as_json: bool) -> None:
+def fetch(
+    pins: tuple[str, ...], offline: bool, mirrors: tuple[str, ...], verify: bool, relock: bool, as_json: bool
+) -> None:
     """Fetch, verify and unpack the pins (all that are not optional, or those named)."""
     from annotator import pins as package
 
     workspace = _workspace()
+    given = _pairs(mirrors, "--mirror")
+    if relock:
+        for name in pins:
+            with Bar() as bar:
+                click.echo(package.relock(workspace, name, mirror=given.get(name), progress=bar))
+        return
     with Bar() as bar:
-        done = package.fetch(
-            workspace, list(pins) or None, offline=offline, mirrors=_pairs(mirrors, "--mirror"), progress=bar
-        )
-    if verify:
-        for item in done:
-            package.verify(workspace, item.name)
+        done = package.fetch(workspace, list(pins) or None, offline=offline, mirrors=given, progress=bar, repair=verify)
     if as_json:
         emit([_plain(item) for item in done])
         return
     for item in done:
-        size = f"{item.downloaded / 1e6:.1f} MB downloaded" if item.downloaded else "already here"
-        click.echo(f"{bold(item.name):<20} {item.version:<8} {size}{', verified' if verify else ''}")
+        size = "already here" if item.skipped else f"{item.received / 1e6:.1f} MB in {item.seconds:.1f} s"
+        click.echo(f"{bold(f'{item.name:<8}')} {size}{', verified' if verify else ''}")
 
 
 def _pairs(items: tuple[str, ...], option: str) -> dict[str, str]:
@@ -153,8 +159,11 @@ def find(name: str, pin: str | None, kind: str | None, uses: bool, limit: int, a
         if not found:
             raise SymbolNotFound(name, opened.suggest(name))
         about = _told(workspace)
-        rows = [_found(opened, item, limit if uses and (as_json or len(found) == 1 or item is found[0]) else 0, about)
-                for item in found]
+        rows = [_found(workspace, opened, item, about) for item in found]
+        if uses:
+            for item, row in zip(found, rows, strict=True):
+                if as_json or item is found[0]:
+                    row["uses"] = [_plain(use) for use in opened.uses(item, limit=limit)]
     if as_json:
         emit(rows)
         return
@@ -167,18 +176,29 @@ def _told(workspace: Workspace) -> dict[str, list[dict[str, str]]]:
     from annotator.readings import read_anchors
 
     told: dict[str, list[dict[str, str]]] = {}
-    for item in read_anchors(workspace):
-        told.setdefault(item["symbol"], []).append(
-            {"reading": item["reading"], "step": item["id"], "contract": item.get("contract", "")}
-        )
+    for key, record in read_anchors(workspace).items():
+        reading, _, step = key.partition("#")
+        told.setdefault(record.symbol, []).append({"reading": reading, "step": step})
     return told
 
 
-def _found(opened: Index, item: Definition, uses: int, told: dict[str, list[dict[str, str]]]) -> dict[str, Any]:
-    row = _plain(item) | {"symbol": item.symbol, "told": told.get(item.symbol, [])}
-    if uses:
-        row["uses"] = [_plain(use) for use in opened.uses(item, limit=uses)]
-    return row
+def _contracts(workspace: Workspace, steps: list[dict[str, str]]) -> list[str]:
+    """The contracts that these steps name, in their order."""
+    from annotator.readings import read_page
+
+    pages = {step["reading"]: read_page(workspace, f"walkthroughs/{step['reading']}.md") for step in steps}
+    wanted = {(step["reading"], step["step"]) for step in steps}
+    named = (
+        step.options.get("contract") for name, page in pages.items() for step in page.steps if (name, step.id) in wanted
+    )
+    return list(dict.fromkeys(name for name in named if name))
+
+
+def _found(
+    workspace: Workspace, opened: Index, item: Definition, told: dict[str, list[dict[str, str]]]
+) -> dict[str, Any]:
+    steps = told.get(item.symbol, [])
+    return _plain(item) | {"symbol": item.symbol, "readings": steps, "contracts": _contracts(workspace, steps)}
 
 
 def _show_definition(row: dict[str, Any]) -> None:
@@ -187,9 +207,10 @@ def _show_definition(row: dict[str, Any]) -> None:
     for part in (row["signature"], row["doc"]):
         if part:
             click.echo(f"  {part}")
-    for step in row["told"]:
-        contract = f", contract {step['contract']}" if step["contract"] else ""
-        click.echo(f"  read in walkthroughs/{step['reading']}#{step['step']}{contract}")
+    for step in row["readings"]:
+        click.echo(f"  read in walkthroughs/{step['reading']}.md, step {step['step']}")
+    for name in row["contracts"]:
+        click.echo(f"  shown by the contract {name}")
     for use in row.get("uses", []):
         inside = f" in {use['within']}" if use["within"] else ""
         click.echo(dim(f"    {use['certainty']:<9}") + f" {use['path']}:{use['line']}{inside}")
@@ -205,7 +226,7 @@ def read(reading: str | None, whole: bool, as_json: bool) -> None:
     from annotator.tour import tour
 
     workspace = _workspace()
-    known = {item.path.removesuffix(".md"): item for item in package.load(workspace)}
+    known = {item.name: item for item in package.load(workspace) if item.steps}
     if reading is None:
         _list_readings(known, as_json)
         return
@@ -231,8 +252,8 @@ def anchors(as_json: bool) -> None:
     """Write the redundant form of every anchor to walkthroughs/anchors.lock."""
     from annotator.readings import write_anchors
 
-    count = write_anchors(_workspace())
-    emit({"anchors": count}) if as_json else click.echo(f"{count} anchors written")
+    written = write_anchors(_workspace())
+    emit(written) if as_json else click.echo("\n".join(written))
 
 
 @cli.command()
@@ -309,7 +330,11 @@ def conform(
     with Bar("cases") as bar:
         for item in chosen:
             found = package.conform(
-                item, names=list(names) or None, device=device, dtypes=list(dtypes) or None, examples=examples,
+                item,
+                names=list(names) or None,
+                device=device,
+                dtypes=list(dtypes) or None,
+                examples=examples,
                 progress=bar,
             )
             findings += found
@@ -375,12 +400,21 @@ def diff(
         return
     if not target or not contract or ":" not in target:
         remedy = "for example: annotator diff my.py:advantages grpo-advantage"
-        raise AnnotatorError("annotator diff", expected="FILE:FUNC CONTRACT", found=f"{target} {contract}", remedy=remedy)
+        raise AnnotatorError(
+            "annotator diff", expected="FILE:FUNC CONTRACT", found=f"{target} {contract}", remedy=remedy
+        )
     file, function = target.rsplit(":", 1)
     with Bar("cases") as bar:
         answer = package.diff(
-            file, function, catalog.contract(contract), mapping=_pairs(mapping, "--map"), backend=backend,
-            timeout=timeout, memory=int(memory * 2**30), examples=examples, progress=bar,
+            file,
+            function,
+            catalog.contract(contract),
+            mapping=_pairs(mapping, "--map"),
+            backend=backend,
+            timeout=timeout,
+            memory=int(memory * 2**30),
+            examples=examples,
+            progress=bar,
         )
     if as_json:
         emit(answer.to_json())

@@ -1,7 +1,7 @@
 """How the command line speaks: plain lines and JSON on standard output, progress on standard error.
 
-Apart from the verbs so that none of them knows whether somebody is watching. Colours and bars appear on a terminal only;
-`NO_COLOR` turns colours off, as rich does it.
+Apart from the verbs so that none of them knows whether somebody is watching. Colours and bars appear on a terminal
+only; `NO_COLOR` turns colours off, as rich does it.
 """
 
 from __future__ import annotations

@@ -74,7 +74,8 @@ class SymbolNotFound(IndexError_):
 
     def __init__(self, symbol: str, near: Iterable[str] = (), *, place: str = "") -> None:
         self.symbol, self.near = symbol, tuple(near)
-        super().__init__(place or symbol, expected="a symbol of the pins", found=f"no {symbol!r}", remedy=did_you_mean(self.near))
+        remedy = did_you_mean(self.near)
+        super().__init__(place or symbol, expected="a symbol of the pins", found=f"no {symbol!r}", remedy=remedy)
 
 
 class ReadingError(AnnotatorError):

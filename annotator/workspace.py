@@ -34,14 +34,15 @@ class Workspace:
 
     @classmethod
     def find(cls, start: Path | None = None) -> Workspace:
-        """The workspace of ``start`` (default: ``ANNOTATOR_ROOT``, else the working folder): the nearest folder upwards with a lock.
+        """The nearest folder upwards from ``start`` that has a lock (default: ``ANNOTATOR_ROOT``, else the working folder).
 
         Raises:
             WorkspaceError: no checkout is found and no wheel carries the lock.
         """
         given = start or os.environ.get("ANNOTATOR_ROOT")
         folder = Path(given or Path.cwd()).resolve()
-        cache = Path(os.environ.get("ANNOTATOR_CACHE") or platformdirs.user_cache_dir("annotated-rl-stack", appauthor=False))
+        usual = platformdirs.user_cache_dir("annotated-rl-stack", appauthor=False)
+        cache = Path(os.environ.get("ANNOTATOR_CACHE") or usual)
         for candidate in (folder, *folder.parents):
             if (candidate / "vendored_refs" / "pins.toml").is_file():
                 return cls(root=candidate, cache=cache, state=candidate / "vendored_refs")

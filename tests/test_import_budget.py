@@ -1,4 +1,4 @@
-"""What starting up may cost: the verbs bring in what they need, and nothing brings in torch, jax or MkDocs at import."""
+"""What starting up may cost: verbs import what they need; nothing brings in torch, jax or MkDocs at import."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def imports(path: Path) -> set[tuple[int, str]]:
 
 def rank(module: str) -> int:
     """The place of ``annotator.<part>…`` in the chain; the command line's own modules come last."""
-    part = (module.split(".") + [""])[1]
+    part = [*module.split("."), ""][1]
     if part in BELOW_ALL or part.startswith("__"):
         return -1
     return CHAIN.index(part) if part in CHAIN else len(CHAIN)
