@@ -1,7 +1,8 @@
-"""Where a step stands in pinned source. Apart from the lock file, which remembers it, and from relocation, which finds it again.
+"""Where a step stands in pinned source. Apart from the lock file, which remembers it, and from relocation, which
+finds it again.
 
-A quote names lines so that prose never holds a line number. It is text of the source with any run of blanks and line ends taken as
-one blank, and it must stand exactly once within its symbol.
+A quote names lines so that prose never holds a line number. It is text of the source with any run of blanks and line
+ends taken as one blank, and it must stand exactly once within its symbol.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def anchor(step: Step, workspace: Workspace, index: Index) -> Anchor:
     Of a compound statement, ``from`` alone takes all of it, and ``to`` ends with its head.
 
     Raises:
-        ReadingError: no such symbol; a quote that is absent, stands more than once, or begins outside a statement; ``to``
+        ReadingError: no such symbol; a quote that is absent, stands more than once, or begins outside a statement;
+            ``to``
             before ``from``.
         PinError: the pin's tree or the file is not there.
     """
@@ -70,10 +72,14 @@ def anchor(step: Step, workspace: Workspace, index: Index) -> Anchor:
         found = index.definition(step.symbol)
     except SymbolNotFound as error:
         remedy = did_you_mean(error.near)
-        raise ReadingError(step.place(), expected="a symbol of the pins", found=f"no {step.symbol!r}", remedy=remedy) from error
+        raise ReadingError(
+            step.place(), expected="a symbol of the pins", found=f"no {step.symbol!r}", remedy=remedy
+        ) from error
     tree = workspace.tree(found.pin)
     if not tree.exists():
-        raise PinError(step.place(), expected=f"the tree of {found.pin}", found="none", remedy=f"run annotator fetch {found.pin}")
+        raise PinError(
+            step.place(), expected=f"the tree of {found.pin}", found="none", remedy=f"run annotator fetch {found.pin}"
+        )
     source = statements.read(tree / found.path)
     within = statements.definition_lines(source, found.qualname, found.line, found.end_line)
     first, last = _region(step, source, within)
@@ -111,7 +117,9 @@ def _region(step: Step, source: Source, within: Lines) -> Lines:
     end, stop = _one(step, "to", step.end, source, within)
     if stop < start:
         found = f"it at line {end.first}, before {begin.first}"
-        raise ReadingError(step.place("to"), expected="'to' after 'from'", found=found, remedy="exchange the two quotes")
+        raise ReadingError(
+            step.place("to"), expected="'to' after 'from'", found=found, remedy="exchange the two quotes"
+        )
     return begin.first, max(begin.head, end.head)
 
 
@@ -122,7 +130,9 @@ def _one(step: Step, option: str, quote: str, source: Source, within: Lines) -> 
         raise _not_once(step, option, quote, source, within, places)
     statement = statements.statement_at(source, places[0])
     if statement is None:
-        raise ReadingError(step.place(option), expected=f"{quote!r} to begin in a statement", found="a comment", remedy="quote code")
+        raise ReadingError(
+            step.place(option), expected=f"{quote!r} to begin in a statement", found="a comment", remedy="quote code"
+        )
     return statement, places[0]
 
 
@@ -139,7 +149,12 @@ def _not_once(step: Step, option: str, quote: str, source: Source, within: Lines
     expected = f"{quote!r} once in {step.symbol}"
     if places:
         lines = ", ".join(str(source.line_of(place)) for place in places[:5])
-        return ReadingError(step.place(option), expected=expected, found=f"{len(places)} times, lines {lines}", remedy="lengthen the quote")
+        return ReadingError(
+            step.place(option),
+            expected=expected,
+            found=f"{len(places)} times, lines {lines}",
+            remedy="lengthen the quote",
+        )
     return ReadingError(step.place(option), expected=expected, found="none", remedy=_nearest(quote, source, within))
 
 
@@ -150,4 +165,6 @@ def _nearest(quote: str, source: Source, within: Lines) -> str:
         (difflib.SequenceMatcher(None, wanted, " ".join(text.split())).ratio(), number)
         for number, text in enumerate(source.lines[within[0] - 1 : within[1]], within[0])
     )
-    return f"nearest: line {line} `{source.lines[line - 1].strip()}`" if best > 0.4 else "the symbol has no line like it"
+    return (
+        f"nearest: line {line} `{source.lines[line - 1].strip()}`" if best > 0.4 else "the symbol has no line like it"
+    )

@@ -1,4 +1,5 @@
-"""Whether every reading still holds. Apart from the parts it uses, since only here a fault is collected instead of raised."""
+"""Whether every reading still holds. Apart from the parts it uses, since only here a fault is collected instead of
+raised."""
 
 from __future__ import annotations
 
@@ -84,7 +85,9 @@ def _check_step(
         yield Problem(step.place(), f"expected the code that anchors.lock remembers, found {lines} changed; {remedy}")
     elif now != locked:
         fields = ", ".join(name for name in vars(now) if getattr(now, name) != getattr(locked, name))
-        yield Problem(step.place(), f"expected anchors.lock to be up to date, found another {fields}; run annotator anchors")
+        yield Problem(
+            step.place(), f"expected anchors.lock to be up to date, found another {fields}; run annotator anchors"
+        )
 
 
 def _became(locked: Record | None, workspace: Workspace, index: Index) -> str:

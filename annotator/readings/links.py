@@ -1,7 +1,8 @@
-"""What readings point at: contracts, minimal code, symbols, pages. Apart from checking, for the site and the catalogue look at it too.
+"""What readings point at: contracts, minimal code, symbols, pages. Apart from checking, for the site and the
+catalogue look at it too.
 
-Links to symbols follow the mkdocs-autorefs convention: ``[`DataProto`][verl.protocol.DataProto]``; the first part names the pin.
-``minimal.…`` and ``annotator.…`` name this project's own code.
+Links to symbols follow the mkdocs-autorefs convention: ``[`DataProto`][verl.protocol.DataProto]``; the first part
+names the pin. ``minimal.…`` and ``annotator.…`` name this project's own code.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ OWN = ("minimal", "annotator")
 TWINS = ("torch", "jax")
 
 _CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
-_SYMBOL = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])+)\]\[([^\[\]\s]*)\]")
+_SYMBOL = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])+)\]\[((?:[A-Za-z_][^\[\]\s]*)?)\]")
 _PAGE = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 _LABEL = re.compile(r"[ ]{0,3}\[([^\]]+)\]:\s")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
@@ -34,7 +35,8 @@ _HEADING = re.compile(r"#{1,6}[ ]+(.+?)[ ]*#*")
 
 @dataclass(frozen=True)
 class Reference:
-    """Something a reading points at, and the place where it does. ``step`` is the id of the step that does, or empty."""
+    """Something a reading points at, and the place where it does. ``step`` is the id of the step that does, or
+    empty."""
 
     kind: Kind
     target: str
@@ -52,7 +54,13 @@ def _options(reading: Reading) -> Iterator[Reference]:
     for step in reading.steps:
         for kind in ("contract", "minimal"):
             if kind in step.options:
-                yield Reference("contract" if kind == "contract" else "minimal", step.options[kind], step.place(kind), reading.path, step.id)
+                yield Reference(
+                    "contract" if kind == "contract" else "minimal",
+                    step.options[kind],
+                    step.place(kind),
+                    reading.path,
+                    step.id,
+                )
 
 
 def _links(reading: Reading) -> Iterator[Reference]:
@@ -73,7 +81,8 @@ def _links(reading: Reading) -> Iterator[Reference]:
 
 
 def dead(reference: Reference, readings: Iterable[Reading], workspace: Workspace, index: Index) -> str | None:
-    """Why a reference leads nowhere; None when it is alive. Contracts are not looked at: the catalogue comes later."""
+    """Why a reference leads nowhere; None when it is alive. Contracts are not looked at: the catalogue comes
+    later."""
     if reference.kind == "symbol":
         return _dead_symbol(reference.target, workspace, index)
     if reference.kind == "minimal":
@@ -110,7 +119,11 @@ def _dead_own(target: str, workspace: Workspace) -> str | None:
         base = workspace.root.joinpath(*parts[:count])
         file = base.with_suffix(".py") if base.with_suffix(".py").is_file() else base / "__init__.py"
         if file.is_file():
-            return None if _defines(file, parts[count:]) else f"expected a name of {'.'.join(parts[:count])}, found no {parts[-1]!r}"
+            return (
+                None
+                if _defines(file, parts[count:])
+                else f"expected a name of {'.'.join(parts[:count])}, found no {parts[-1]!r}"
+            )
     return f"expected a module, found no {target!r}"
 
 
@@ -134,7 +147,8 @@ def _names(node: ast.stmt) -> set[str]:
 
 
 def minimal_files(target: str, workspace: Workspace) -> list[tuple[Path, str]]:
-    """File and function of each twin: ``post_training.grpo.loss`` is in ``minimal/post_training/grpo_{torch,jax}.py``."""
+    """File and function of each twin: ``post_training.grpo.loss`` is in
+    ``minimal/post_training/grpo_{torch,jax}.py``."""
     *folders, module, function = target.split(".")
     folder = workspace.root.joinpath("minimal", *folders)
     return [(folder / f"{module}_{twin}.py", function) for twin in TWINS]
@@ -168,6 +182,10 @@ def _dead_page(reference: Reference, readings: Iterable[Reading], workspace: Wor
 def fragments(reading: Reading) -> set[str]:
     """What a link may name within the page: ``step-<id>`` and the slugs of headings."""
     lines = reading.text.splitlines()
-    heads = [m.group(1) for line, fenced in zip(lines, fences(lines), strict=True) if not fenced and (m := _HEADING.fullmatch(line))]
+    heads = [
+        m.group(1)
+        for line, fenced in zip(lines, fences(lines), strict=True)
+        if not fenced and (m := _HEADING.fullmatch(line))
+    ]
     slugs = {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", head).strip().lower()) for head in heads}
     return slugs | {f"step-{step.id}" for step in reading.steps}

@@ -1,7 +1,9 @@
-"""``walkthroughs/anchors.lock``: every anchor in redundant form. Apart from anchoring, so that it can be read without any pin.
+"""``walkthroughs/anchors.lock``: every anchor in redundant form. Apart from anchoring, so that it can be read without
+any pin.
 
-JSON, one object a step, by ``reading#id``. It says what must hold when a pin moves: symbol, digests of the statements and of their
-neighbours, ordinal, quotes, and last the lines. Of upstream's text it holds only the quotes that the reading itself has.
+JSON, one object a step, by ``reading#id``. It says what must hold when a pin moves: symbol, digests of the statements
+and of their neighbours, ordinal, quotes, and last the lines. Of upstream's text it holds only the quotes that the
+reading itself has.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Record:
-    """What the lock remembers of one anchor. Lists, as JSON has them, are tuples here. See `Anchor` for the fields."""
+    """What the lock remembers of one anchor; `Anchor` tells of the fields."""
 
     symbol: str
     pin: str
@@ -43,7 +45,8 @@ class Record:
 
 def record(found: Anchor, version: str) -> Record:
     """What the lock remembers of an anchor."""
-    kept = {f.name: getattr(found, f.name) for f in fields(Record) if f.name not in ("version", "lines")}
+    names = (f.name for f in fields(Record) if f.name not in ("version", "lines"))
+    kept: dict[str, Any] = {name: getattr(found, name) for name in names}
     return Record(**kept, version=version, lines=(found.first, found.last))
 
 
@@ -68,7 +71,9 @@ def read_anchors(workspace: Workspace) -> dict[str, Record]:
         return {}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         found = f"{type(error).__name__} {error}"
-        raise ReadingError(place, expected="what annotator anchors writes", found=found, remedy="run annotator anchors") from error
+        raise ReadingError(
+            place, expected="what annotator anchors writes", found=found, remedy="run annotator anchors"
+        ) from error
 
 
 def _from_json(entry: Mapping[str, Any]) -> Record:

@@ -1,9 +1,10 @@
 """From the text of a reading to its steps. Apart from rendering, so that anchors and checks need no Markdown engine.
 
 The grammar is that of `pymdownx.blocks`, which renders the same text later: a block opens with three or more slashes
-and a name, closes at the first line with as many slashes, takes its options from the lines that follow the head at once and
-are indented by four spaces or more (YAML), and is not seen inside a code fence. What that engine would leave in the page as
-plain text without a word (an option with a misspelt name, say) is an error here, with the line it stands in.
+and a name, closes at the first line with as many slashes, takes its options from the lines that follow the head at
+once and are indented by four spaces or more (YAML), and is not seen inside a code fence. What that engine would leave
+in the page as plain text without a word (an option with a misspelt name, say) is an error here, with the line it
+stands in.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ def parse(text: str, path: str) -> Reading:
     """The reading that ``text`` is; ``path`` names it in errors.
 
     Raises:
-        ReadingError: no title; a block that is not closed, or closed without being open; a step without symbol or note; an
+        ReadingError: no title; a block that is not closed, or closed without being open; a step without symbol or
+            note; an
             option that is unknown, given twice, or not text; YAML that cannot be read; an id given twice.
     """
     lines = text.splitlines()
@@ -122,6 +124,7 @@ def paths(workspace: Workspace) -> list[str]:
 
 
 def read_page(workspace: Workspace, path: str) -> Reading:
+    """One page. Raises `ReadingError` as `load` does."""
     try:
         return parse((workspace.root / path).read_text(encoding="utf-8"), path)
     except UnicodeDecodeError as error:
@@ -164,7 +167,9 @@ def _blocks(lines: list[str], live: list[bool], path: str) -> Iterator[_Block]:
             yield _Block(at + 1, end + 1, head.group(2).lower(), head.group(3) or "", tuple(lines[at + 1 : end]))
             at = end
         elif live[at] and _CLOSE.fullmatch(lines[at]):
-            raise ReadingError(f"{path}:{at + 1}", expected="text or the head of a block", found="slashes that close nothing")
+            raise ReadingError(
+                f"{path}:{at + 1}", expected="text or the head of a block", found="slashes that close nothing"
+            )
         at += 1
 
 
@@ -176,8 +181,18 @@ def _close(lines: list[str], live: list[bool], start: int, slashes: int, path: s
         head = _HEAD.fullmatch(lines[number]) if live[number] else None
         if head and len(head.group(1)) == slashes:
             remedy = f"close it with {'/' * slashes}, or give the inner block another number of slashes"
-            raise ReadingError(f"{path}:{start + 1}", expected="the block to close", found=f"another one at line {number + 1}", remedy=remedy)
-    raise ReadingError(f"{path}:{start + 1}", expected="the block to close", found="the end of the page", remedy=f"close it with {'/' * slashes}")
+            raise ReadingError(
+                f"{path}:{start + 1}",
+                expected="the block to close",
+                found=f"another one at line {number + 1}",
+                remedy=remedy,
+            )
+    raise ReadingError(
+        f"{path}:{start + 1}",
+        expected="the block to close",
+        found="the end of the page",
+        remedy=f"close it with {'/' * slashes}",
+    )
 
 
 def _known(name: str, place: str) -> None:
@@ -195,11 +210,22 @@ def _step(block: _Block, path: str) -> Step:
     options, places = _options(block.body[:count], block.line, path)
     note = "\n".join(block.body[count:]).strip("\n")
     if not note.strip():
-        raise ReadingError(place, expected="a note", found="none", remedy="say why here, why so, and what breaks otherwise")
+        raise ReadingError(
+            place, expected="a note", found="none", remedy="say why here, why so, and what breaks otherwise"
+        )
     if "to" in options and "from" not in options:
         raise ReadingError(f"{path}:{places['to']}", expected="'from' beside 'to'", found="only 'to'")
     return Step(
-        path, block.line, block.argument, options.get("from"), options.get("to"), options, note, options.get("id", ""), block.last, places
+        path,
+        block.line,
+        block.argument,
+        options.get("from"),
+        options.get("to"),
+        options,
+        note,
+        options.get("id", ""),
+        block.last,
+        places,
     )
 
 
@@ -210,7 +236,9 @@ def _options(lines: tuple[str, ...], head: int, path: str) -> tuple[dict[str, st
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = head + 1 + (min(mark.line, len(lines) - 1) if mark else 0)
-        raise ReadingError(f"{path}:{line}", expected="options as YAML", found=_plain(error), remedy="quote the value") from error
+        raise ReadingError(
+            f"{path}:{line}", expected="options as YAML", found=_plain(error), remedy="quote the value"
+        ) from error
     if node is None:
         return {}, {}
     if not isinstance(node, yaml.MappingNode):
@@ -231,7 +259,9 @@ def _one_option(name: object, value: yaml.Node, seen: Mapping[str, str], place: 
     if name in seen:
         raise ReadingError(place, expected=f"{name!r} once", found="it twice")
     if not isinstance(value, yaml.ScalarNode) or not value.value.strip():
-        raise ReadingError(place, expected=f"text for {name!r}", found="none" if isinstance(value, yaml.ScalarNode) else value.id)
+        raise ReadingError(
+            place, expected=f"text for {name!r}", found="none" if isinstance(value, yaml.ScalarNode) else value.id
+        )
     if value.tag != "tag:yaml.org,2002:str":
         raise ReadingError(place, expected=f"text for {name!r}", found=value.value, remedy="put it in quotes")
     if name == "id" and not _ID.fullmatch(value.value):
@@ -247,7 +277,9 @@ def _named(steps: list[Step]) -> tuple[Step, ...]:
     taken: dict[str, int] = {}
     for step in steps:
         if step.id in taken:
-            raise ReadingError(step.place("id"), expected="an id of its own", found=f"{step.id!r}, which line {taken[step.id]} has")
+            raise ReadingError(
+                step.place("id"), expected="an id of its own", found=f"{step.id!r}, which line {taken[step.id]} has"
+            )
         if step.id:
             taken[step.id] = step.line
     return tuple(step if step.id else _with_id(step, taken) for step in steps)

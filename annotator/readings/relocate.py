@@ -1,7 +1,7 @@
 """What became of an anchor in another tree. Apart from anchoring, because here the quotes may well fail.
 
-From the redundant form, strongest evidence first: what the lines say (digest of the whole, then of first and last statement, told
-apart by neighbours, ordinal and line), then the quotes, then the neighbours alone.
+From the redundant form, strongest evidence first: what the lines say (digest of the whole, then of first and last
+statement, told apart by neighbours, ordinal and line), then the quotes, then the neighbours alone.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class _Scope:
 def relocate(record: Record, tree: Path, index: Index) -> Drift:
     """Where the anchor stands in ``tree``, whose index is ``index``.
 
-    *exact*: same file, lines and meaning. *moved*: same meaning elsewhere. *changed*: something else stands where it stood.
-    *gone*: neither its statements, its quotes nor its neighbours are found.
+    *exact*: same file, lines and meaning. *moved*: same meaning elsewhere. *changed*: something else stands where it
+    stood. *gone*: neither its statements, its quotes nor its neighbours are found.
     """
     scope = _scope(record, tree, index)
     if scope is None:
@@ -66,7 +66,9 @@ def _scope(record: Record, tree: Path, index: Index) -> _Scope | None:
     try:
         found = index.definition(record.symbol)
         source = statements.read(tree / found.path)
-        return _Scope(found.path, source, statements.definition_lines(source, found.qualname, found.line, found.end_line), True)
+        return _Scope(
+            found.path, source, statements.definition_lines(source, found.qualname, found.line, found.end_line), True
+        )
     except (SymbolNotFound, PinError):
         pass
     try:
@@ -95,7 +97,9 @@ def _regions(record: Record, scope: _Scope) -> Iterator[Lines]:
         yield from (
             (begin.first, end.head)
             for end in every
-            if end.first >= begin.first and end.head <= begin.first + 2 * length + 20 and end.digest[:SHORT] == record.edges[1]
+            if end.first >= begin.first
+            and end.head <= begin.first + 2 * length + 20
+            and end.digest[:SHORT] == record.edges[1]
         )
 
 
@@ -104,7 +108,9 @@ def _unlike(record: Record, scope: _Scope, lines: Lines) -> tuple[int, int, int]
     every = scope.statements()
     before = [s.digest[:SHORT] for s in reversed(every) if s.last < lines[0]]
     after = [s.digest[:SHORT] for s in every if s.first > lines[1]]
-    strange = sum(a != b for a, b in zip(record.before, before, strict=False)) + sum(a != b for a, b in zip(record.after, after, strict=False))
+    strange = sum(a != b for a, b in zip(record.before, before, strict=False)) + sum(
+        a != b for a, b in zip(record.after, after, strict=False)
+    )
     ordinal = sum(s.digest[:SHORT] == record.edges[0] and s.first < lines[0] for s in every) if record.edges else 0
     return strange, abs(ordinal - record.ordinal), abs(lines[0] - record.lines[0])
 
@@ -138,6 +144,7 @@ def _by_neighbours(record: Record, scope: _Scope) -> Lines | None:
     every = scope.statements()
     before = [s.last for s in every if s.digest[:SHORT] == record.before[0]]
     after = [s.first for s in every if s.digest[:SHORT] == record.after[0]]
-    if len(before) != 1 or len(after) != 1 or after[0] - before[0] < 2:
+    if len(before) != 1 or len(after) != 1:
         return None
-    return before[0] + 1, after[0] - 1
+    between = [s for s in every if s.first > before[0] and s.last < after[0]]
+    return (between[0].first, max(s.last for s in between)) if between else None

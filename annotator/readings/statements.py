@@ -1,9 +1,11 @@
-"""Statements of a source file, and a digest of what they say. Apart from anchors, because it knows languages and no readings.
+"""Statements of a source file, and a digest of what they say. Apart from anchors, because it knows languages and no
+readings.
 
-A statement's digest is sha256 over its leaf tokens as tree-sitter sees them. Comments, docstrings, layout, trailing commas,
-quote style and parentheses that a formatter may add around a whole expression are dropped; what begins and ends
-a block is kept. So formatting does not change a digest and meaning does. tree-sitter rather than libcst, because one grammar then
-serves Python and C++ alike, does not depend on the Python that runs, and is what the index has parsed already.
+A statement's digest is sha256 over its leaf tokens as tree-sitter sees them. Comments, docstrings, layout, trailing
+commas, quote style and parentheses that a formatter may add around a whole expression are dropped; what begins and
+ends a block is kept. So formatting does not change a digest and meaning does. tree-sitter rather than libcst, because
+one grammar then serves Python and C++ alike, does not depend on the Python that runs, and is what the index has
+parsed already.
 """
 
 from __future__ import annotations
@@ -23,15 +25,40 @@ from annotator.errors import PinError
 from annotator.index.languages import decode, language_of, parse
 
 _CONTAINERS = frozenset(
-    "module block translation_unit compound_statement declaration_list field_declaration_list case_statement "
-    "preproc_if preproc_ifdef preproc_else linkage_specification".split()
+    {
+        "module",
+        "block",
+        "translation_unit",
+        "compound_statement",
+        "declaration_list",
+        "field_declaration_list",
+        "case_statement",
+        "preproc_if",
+        "preproc_ifdef",
+        "preproc_else",
+        "linkage_specification",
+    }
 )
-_CLAUSES = frozenset("elif_clause else_clause except_clause except_group_clause finally_clause case_clause".split())
+_CLAUSES = frozenset(
+    {"decorator", "elif_clause", "else_clause", "except_clause", "except_group_clause", "finally_clause", "case_clause"}
+)
 _NO_STATEMENT = frozenset(("comment", "line_continuation"))
-_BODIES = frozenset("block compound_statement field_declaration_list declaration_list".split())
+_BODIES = frozenset({"block", "compound_statement", "field_declaration_list", "declaration_list"})
 _BARE = frozenset(
-    "assignment augmented_assignment return_statement expression_statement if_statement elif_clause while_statement "
-    "assert_statement for_statement delete_statement for_in_clause raise_statement".split()
+    {
+        "assignment",
+        "augmented_assignment",
+        "return_statement",
+        "expression_statement",
+        "if_statement",
+        "elif_clause",
+        "while_statement",
+        "assert_statement",
+        "for_statement",
+        "delete_statement",
+        "for_in_clause",
+        "raise_statement",
+    }
 )
 """Where parentheses around the whole expression say nothing (Python)."""
 
@@ -84,7 +111,9 @@ def read(path: Path) -> Source:
     try:
         stat = path.stat()
     except OSError as error:
-        raise PinError(path.name, expected="a file of a fetched pin", found="none", remedy="run annotator fetch") from error
+        raise PinError(
+            path.name, expected="a file of a fetched pin", found="none", remedy="run annotator fetch"
+        ) from error
     return _read(path, stat.st_mtime_ns, stat.st_size)
 
 
@@ -92,7 +121,9 @@ def read(path: Path) -> Source:
 def _read(path: Path, _time: int, _size: int) -> Source:
     language = language_of(path.as_posix())
     if language is None:
-        raise PinError(path.name, expected="Python, C++ or CUDA", found=f"a file that ends in {path.suffix or 'nothing'}")
+        raise PinError(
+            path.name, expected="Python, C++ or CUDA", found=f"a file that ends in {path.suffix or 'nothing'}"
+        )
     text = decode(path.read_bytes()).replace("\r\n", "\n")
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
     return Source(path, text, parse(text.encode(), language).root_node, tuple(starts))
@@ -101,8 +132,8 @@ def _read(path: Path, _time: int, _size: int) -> Source:
 def definition_lines(source: Source, qualname: str, line: int, end: int) -> Lines:
     """First and last line of a definition, decorators and template heads included.
 
-    Found by name, nearest to ``line``: so it holds in a file that has shifted since it was indexed. What is no Python function or
-    class is the statement at ``line``; a module (no ``qualname``) is the whole file.
+    Found by name, nearest to ``line``: so it holds in a file that has shifted since it was indexed. What is no Python
+    function or class is the statement at ``line``; a module (no ``qualname``) is the whole file.
     """
     if not qualname:
         return 1, len(source.starts)
@@ -155,7 +186,9 @@ def statement_at(source: Source, offset: int) -> Statement | None:
 def statements(source: Source, lines: Lines) -> list[Statement]:
     """All statements that begin within the lines, the nested ones too, in order."""
     first, last = lines
-    return [_statement(n) for n in _walk(source.root, lines) if _is_statement(n) and first <= n.start_point[0] + 1 <= last]
+    return [
+        _statement(n) for n in _walk(source.root, lines) if _is_statement(n) and first <= n.start_point[0] + 1 <= last
+    ]
 
 
 def _walk(node: Node, lines: Lines) -> Iterator[Node]:
@@ -172,14 +205,21 @@ def _is_statement(node: Node) -> bool:
     if node.type in _CLAUSES:
         return True
     parent = node.parent
-    return parent is not None and node.is_named and parent.type in _CONTAINERS and node.type not in _NO_STATEMENT and node.type not in _BODIES
+    return (
+        parent is not None
+        and node.is_named
+        and parent.type in _CONTAINERS
+        and node.type not in _NO_STATEMENT
+        and node.type not in _BODIES
+    )
 
 
 def _statement(node: Node) -> Statement:
     last = _last_row(node) + 1
-    body = node.child_by_field_name("body") or node.child_by_field_name("consequence")
-    body = body or next((child for child in node.children if child.type in _BODIES), None)
-    head = last if body is None else max(node.start_point[0] + 1, _head_row(node, body) + 1)
+    inner = node.child_by_field_name("definition") or node  # of decorators and what they decorate
+    body = inner.child_by_field_name("body") or inner.child_by_field_name("consequence")
+    body = body or next((child for child in inner.children if child.type in _BODIES), None)
+    head = last if body is None else max(node.start_point[0] + 1, _head_row(inner, body) + 1)
     return Statement(node.start_point[0] + 1, last, head, _hash(_tokens(node, (node.start_point[0] + 1, head))))
 
 
@@ -218,13 +258,14 @@ def _tokens(node: Node, lines: Lines) -> Iterator[str]:
                 continue
             if item.type in _NO_STATEMENT or _is_docstring(item):
                 continue
-            stack.extend(reversed(_parts(item, inside and item.end_point[0] + 1 <= lines[1])))
+            stack.extend(reversed(_parts(item, inside and item.end_point[0] + 1 <= lines[1], lines[0])))
 
 
-def _parts(node: Node, whole: bool) -> list[Node | str]:
-    if whole and node.type == "block":
+def _parts(node: Node, whole: bool, first: int) -> list[Node | str]:
+    above = node.parent
+    if whole and node.type == "block" and above is not None and above.start_point[0] + 1 >= first:
         return ["\x01{", *node.children, "\x01}"]
-    if whole and node.parent is not None and node.parent.type in ("block", "module"):
+    if whole and above is not None and above.type in ("block", "module"):
         return [*node.children, "\x01;"]
     return list(node.children)
 

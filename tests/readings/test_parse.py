@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as etree
+from typing import ClassVar
+from xml.etree import ElementTree
 
 import pytest
 
 from annotator.errors import ReadingError
 from annotator.readings import parse
+from annotator.readings.parse import OPTIONS
 
 STEP = "/// step | verl:verl.a.f\nA note.\n///\n"
 
@@ -17,7 +19,8 @@ def page(body: str) -> str:
 
 
 def test_a_step_is_read() -> None:
-    text = page('Text.\n\n/// step | verl:verl.a.f\n    from: "x = 1"\n    to: y\n    contract: some-name\nFirst.\n\nSecond.\n///\n')
+    head = '/// step | verl:verl.a.f\n    from: "x = 1"\n    to: y\n    contract: some-name'
+    text = page(f"Text.\n\n{head}\nFirst.\n\nSecond.\n///\n")
     reading = parse(text, "walkthroughs/verl/x.md")
     (step,) = reading.steps
     assert (reading.title, reading.name, step.pin, step.key) == ("Title", "verl/x", "verl", "verl/x#f")
@@ -108,11 +111,11 @@ def rendered(text: str) -> list[str]:
     class StepBlock(block.Block):  # type: ignore[misc, name-defined]
         NAME = "step"
         ARGUMENT = True
-        OPTIONS = {name: ("", block.type_string) for name in ("from", "to", "contract", "minimal", "id", "title")}
+        OPTIONS: ClassVar = dict.fromkeys(OPTIONS, ("", block.type_string))
 
-        def on_create(self, parent: etree.Element) -> etree.Element:
+        def on_create(self, parent: ElementTree.Element) -> ElementTree.Element:
             seen.append(self.argument)
-            return etree.SubElement(parent, "div")
+            return ElementTree.SubElement(parent, "div")
 
     class Steps(blocks.BlocksExtension):  # type: ignore[misc, name-defined]
         def extendMarkdownBlocks(self, md: object, block_mgr: object) -> None:  # noqa: N802

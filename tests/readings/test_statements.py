@@ -107,7 +107,8 @@ def f(
         ("d()", 10, 10, 10),
         ("else:", 11, 12, 11),
         ("for i", 14, 14, 14),
-        ("a,\n", 2, 15, 4),
+        ("a,\n", 1, 15, 4),
+        ("@wrap", 1, 1, 1),
     ],
 )
 def test_the_statement_at_a_place(tmp_path: Path, words: str, first: int, last: int, head: int) -> None:
