@@ -1,7 +1,7 @@
 """From lock to trees: cached or downloaded, verified, unpacked beside the place and moved there in one step.
 
-Holds the order of things. How bytes come is `registry` and `gitsource`, what may be unpacked is `unpack`, what a tree is
-is `trees`.
+Holds the order of things. How bytes come is in `registry` and `gitsource`, what may be unpacked in `unpack`, what
+a tree is in `trees`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from annotator.errors import DigestError, FetchError
 from annotator.pins.lock import Pin
@@ -26,6 +26,7 @@ from annotator.pins.trees import file_digest
 
 if TYPE_CHECKING:
     import requests
+    from _typeshed import WriteableBuffer
     from pypi_simple import DistributionPackage
 
 T = TypeVar("T")
@@ -127,7 +128,7 @@ class Remote:
         raise AssertionError("the last attempt returns or raises")
 
     def read(self, start: int, stop: int | None) -> tuple[int, Iterator[bytes]]:
-        """Bytes from ``start`` to ``stop`` (exclusive) and where they really start: 0 from a server that ignores ranges."""
+        """Bytes from ``start`` to ``stop`` (exclusive), and where they start: 0 if the server ignores ranges."""
         end = "" if stop is None else stop - 1
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-{end}"} if start or stop else {})
         answer = self.session.get(self.package.url, headers=headers, stream=True, timeout=TIMEOUT)
@@ -201,7 +202,7 @@ def measure(remote: Remote) -> dict[str, str | int]:
     """
     digest = remote.package.digests.get("sha256")
     answer = remote.attempt(lambda: remote.session.head(remote.package.url, allow_redirects=True, timeout=TIMEOUT))
-    size = int(remote.package.size or answer.headers.get("Content-Length", 0))
+    size = int(remote.package.size or answer.headers.get("Content-Length") or 0)
     if not digest or not size:
         raise FetchError(
             remote.pin.artifact, expected="a registry that states sha256 and size", found=f"{digest}, {size}"
@@ -297,13 +298,14 @@ class Slices:
             progress.start(self.remote.pin.name, sum(stop - start for start, stop in pieces))
         try:
             with ThreadPoolExecutor(4) as pool:
-                list(pool.map(lambda piece: self.remote.attempt(lambda: self._bring(*piece, progress)), pieces))
+                list(pool.map(lambda piece: self.remote.attempt(lambda: self._bring(piece, progress)), pieces))
         finally:
             self._list.write_text(json.dumps(self.here), encoding="utf-8")
             if progress:
                 progress.finish(self.remote.pin.name)
 
-    def _bring(self, start: int, stop: int, progress: Progress | None) -> None:
+    def _bring(self, piece: tuple[int, int], progress: Progress | None) -> None:
+        start, stop = piece
         at, chunks = self.remote.read(start, stop)
         first = at
         with self.path.open("r+b") as file:
@@ -366,7 +368,7 @@ class _View(io.RawIOBase):
 
     def __init__(self, slices: Slices) -> None:
         self.slices, self.at = slices, 0
-        self.file: BinaryIO = slices.path.open("rb")
+        self.file = slices.path.open("rb")
 
     def readable(self) -> bool:
         """It can be read."""
@@ -382,14 +384,15 @@ class _View(io.RawIOBase):
         self.at = base + offset
         return self.at
 
-    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+    def readinto(self, buffer: WriteableBuffer) -> int:
         """Fill the buffer from here."""
-        stop = min(self.at + len(buffer), self.slices.remote.pin.size)
+        view = memoryview(buffer)
+        stop = min(self.at + len(view), self.slices.remote.pin.size)
         if stop <= self.at:
             return 0
         self.slices.ensure([(self.at, stop)])
         self.file.seek(self.at)
-        count = self.file.readinto(memoryview(buffer)[: stop - self.at])
+        count = self.file.readinto(view[: stop - self.at])
         self.at += count
         return count
 

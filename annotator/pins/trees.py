@@ -65,7 +65,7 @@ def manifest_beside(tree: Path) -> Path:
 
 
 def is_ours(workspace: Workspace, pin: Pin) -> bool:
-    """Whether ``vendored_refs/NAME`` was put there by ``fetch``: a link into a cache, or a copy with its manifest beside it.
+    """Whether ``fetch`` put ``vendored_refs/NAME`` there: a link into a cache, or a copy with its manifest beside it.
 
     Anything else is the user's own and is used as it stands.
     """

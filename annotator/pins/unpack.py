@@ -65,7 +65,7 @@ class Writer:
         """The member's path, once it is known to stay inside the folder and to be new.
 
         Raises:
-            UnsafeArchiveError: an absolute path, a way upwards, a name with a backslash or drive, or a second member of that name.
+            UnsafeArchiveError: an absolute path, a way upwards, a backslash or drive, or a name seen before.
         """
         parts = member.rstrip("/").split("/")
         if member.startswith("/") or re.match(r"[A-Za-z]:", member) or "\\" in member or "\0" in member:
