@@ -1,0 +1,175 @@
+"""The site, whole: MkDocs in process for the prose, our own writer for the source pages, then every link followed.
+
+Apart from the parts it puts together; the only module that knows MkDocs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from annotator.errors import AnnotatorError, SiteError
+from annotator.pins import Progress
+from annotator.site import links, source
+from annotator.site.atlas import current
+from annotator.workspace import Workspace
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+
+EXTENSION = "annotator.site.extension"
+
+
+def build(workspace: Workspace, *, strict: bool = True, progress: Progress | None = None) -> Path:
+    """Build the site and return its folder. ``strict``: a warning of MkDocs or a dead link is an error.
+
+    Raises:
+        SiteError: no configuration; MkDocs cannot build it, or warned; a link is dead.
+        AnnotatorError: what a reading, a pin or the index raises while its page is rendered.
+    """
+    current(workspace)
+    with _reported(workspace) as warnings:
+        _mkdocs(_config(workspace, strict=strict))
+    source.write(current(workspace), workspace.site, progress)
+    if strict:
+        _refuse(warnings, workspace)
+    return workspace.site
+
+
+def serve(workspace: Workspace, host: str = "127.0.0.1", port: int = 8000) -> None:
+    """Serve the site; build it again when a reading, a minimal file, a proof or the index changes. Ends by Ctrl+C.
+
+    Raises:
+        SiteError: as `build`, for the first build; later failures are shown and the last good site stays.
+    """
+    from mkdocs.livereload import LiveReloadServer
+
+    def again() -> None:
+        try:
+            build(workspace, strict=False)
+        except AnnotatorError as error:
+            print(error, file=sys.stderr)
+
+    build(workspace, strict=False)
+    server = LiveReloadServer(builder=again, host=host, port=port, root=str(workspace.site))
+    for watched in (workspace.readings, workspace.root / "minimal", workspace.proofs, workspace.lock, workspace.index):
+        if watched.exists():
+            server.watch(str(watched))
+    print(f"http://{host}:{port}/  (Ctrl+C ends)", file=sys.stderr)
+    try:
+        server.serve(open_in_browser=False)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.shutdown(wait=True)
+
+
+def zensical(workspace: Workspace, folder: Path) -> Path:
+    """Build the pages of prose with Zensical, from the same ``mkdocs.yml``, and move them to ``folder``.
+
+    Raises:
+        SiteError: Zensical is not installed, or fails.
+    """
+    program = shutil.which("zensical", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if not program:
+        raise SiteError("zensical", expected="the program", found="none", remedy="python -m pip install zensical")
+    settings = workspace.root / "mkdocs.zensical.yml"
+    made = workspace.root / ".cache" / "zensical-site"
+    settings.write_text(
+        f"INHERIT: mkdocs.yml\nsite_dir: {made.relative_to(workspace.root).as_posix()}\n", encoding="utf-8"
+    )
+    try:
+        command = [program, "build", "--clean", "--config-file", str(settings)]
+        environment = {**os.environ, "ANNOTATOR_ROOT": str(workspace.root)}
+        done = subprocess.run(command, cwd=workspace.root, env=environment, capture_output=True, text=True, check=False)
+    finally:
+        settings.unlink()
+    if done.returncode or not (made / "index.html").is_file():
+        raise SiteError("zensical build", expected="pages", found=_last_line(done.stdout + done.stderr))
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.move(made, folder)
+    return folder
+
+
+def _config(workspace: Workspace, **settings: Any) -> MkDocsConfig:
+    from mkdocs.config import load_config
+    from mkdocs.exceptions import ConfigurationError
+
+    file = workspace.root / "mkdocs.yml"
+    if not file.is_file():
+        raise SiteError(str(file), expected="the site's configuration", found="none", remedy="build inside a checkout")
+    try:
+        config = load_config(str(file), site_dir=str(workspace.site), **settings)
+    except ConfigurationError as error:
+        raise SiteError(
+            str(file), expected="a configuration that MkDocs reads", found=_last_line(str(error))
+        ) from error
+    config.mdx_configs.setdefault(EXTENSION, {})["root"] = workspace
+    return config
+
+
+def _mkdocs(config: MkDocsConfig) -> None:
+    from mkdocs.commands.build import build as make
+    from mkdocs.exceptions import Abort, BuildError
+
+    config.plugins.on_startup(command="build", dirty=False)
+    try:
+        make(config)
+    except Abort:
+        pass  # warnings in strict mode: they were collected, and are refused later, all of them
+    except BuildError as error:
+        raise SiteError("mkdocs.yml", expected="pages", found=str(error)) from error
+    finally:
+        config.plugins.on_shutdown()
+
+
+class _Collected(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(" ".join(record.getMessage().split()))
+
+
+@contextmanager
+def _reported(workspace: Workspace) -> Iterator[list[str]]:
+    """Collect what MkDocs warns of instead of printing it; work in the workspace, which plugins' paths start from."""
+    handler, logger, before = _Collected(), logging.getLogger("mkdocs"), Path.cwd()
+    spreads, level = logger.propagate, logger.level
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(logging.WARNING)
+    os.environ.setdefault("NO_MKDOCS_2_WARNING", "true")
+    os.chdir(workspace.root)
+    try:
+        yield handler.messages
+    finally:
+        os.chdir(before)
+        logger.removeHandler(handler)
+        logger.propagate = spreads
+        logger.setLevel(level)
+
+
+def _refuse(warnings: list[str], workspace: Workspace) -> None:
+    found = [
+        *warnings,
+        *(
+            f"{p.place}: {p.message}"
+            for p in links.dead_links(workspace.site) + links.outside_resources(workspace.site)
+        ),
+    ]
+    if found:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise SiteError("the site", expected="no warning and no dead link", found=found[0] + more)
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "nothing")

@@ -1,0 +1,195 @@
+"""The Python-Markdown extension: the block ``step``, and references to symbols in prose.
+
+The only thing that MkDocs and Zensical both run, so everything a reading needs at render time is here and no hook or
+plugin is used. Neither engine tells an extension which page it renders; the page is known by the digest of its text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree.ElementTree import Element, SubElement
+
+from markdown import Extension, Markdown
+from markdown.inlinepatterns import InlineProcessor
+from markdown.postprocessors import Postprocessor
+from markdown.preprocessors import Preprocessor
+from markdown.util import AtomicString
+from pymdownx.blocks import BlocksExtension
+from pymdownx.blocks.block import Block, type_any
+
+from annotator.errors import ReadingError
+from annotator.site import atlas as maps
+from annotator.site import code, step
+from annotator.workspace import Workspace
+
+if TYPE_CHECKING:
+    from annotator.readings import Reading
+    from annotator.site.atlas import Atlas, Place
+
+OPTIONS = ("from", "to", "contract", "minimal", "id", "title")
+_REFERENCE = r"\[(?P<text>(?:`[^`\n]+`|[^\[\]`\n])+)\]\[(?P<symbol>[A-Za-z_][\w.:-]*)?\]"
+
+
+class Render:
+    """What is known while one page is rendered: the atlas, the reading, and the steps that have come out so far."""
+
+    def __init__(self, workspace: Workspace | None) -> None:
+        self._workspace = workspace
+        self.reading: Reading | None = None
+        self.done = 0
+
+    def begin(self, text: str) -> None:
+        """A page begins: find out which."""
+        self.reading = self.atlas.page(text)
+        self.done = 0
+
+    @property
+    def atlas(self) -> Atlas:
+        """The map of the workspace as it is now."""
+        self._workspace = self._workspace or Workspace.find()
+        return maps.current(self._workspace)
+
+    @property
+    def page(self) -> str | None:
+        """The address of the page, if it is one of the workspace's."""
+        return maps.page_address(self.reading.path) if self.reading else None
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The steps of the page."""
+        return self.atlas.places[self.reading.path] if self.reading else ()
+
+    def next(self, symbol: str) -> Place:
+        """The step that the next block is.
+
+        Raises:
+            ReadingError: the text is no page of the workspace, or its steps are not those that were parsed.
+        """
+        if self.reading is None:
+            raise ReadingError(
+                f"step | {symbol}",
+                expected="a page under walkthroughs/",
+                found="text that is none",
+                remedy="save the page",
+            )
+        if self.done >= len(self.places) or self.places[self.done].step.symbol != symbol:
+            raise ReadingError(self.reading.path, expected="the steps as parsed", found=f"another step, {symbol}")
+        self.done += 1
+        return self.places[self.done - 1]
+
+
+class StepBlock(Block):  # type: ignore[misc]
+    """``/// step | pin:symbol``: a heading, where it is, the note, and the code."""
+
+    NAME = "step"
+    ARGUMENT = True
+    OPTIONS: Mapping[str, tuple[Any, Any]] = dict.fromkeys(OPTIONS, (None, type_any))
+
+    def on_create(self, parent: Element) -> Element:
+        """The section, with everything but the code, which is added when the note has ended."""
+        render: Render = self.config["render"]
+        place = self.place = render.next(self.argument)
+        if place.number == 1:
+            _raw(self.md, SubElement(parent, "div", {"class": "ann-map-place"}), step.overview(render.places))
+        section = SubElement(parent, "section", {"class": "ann-step"})
+        self.note = SubElement(section, "div", {"class": "ann-note"})
+        SubElement(self.note, "h3", {"id": place.id}).text = place.title
+        _raw(self.md, SubElement(self.note, "div", {"class": "ann-head"}), step.head(render.atlas, place))
+        return section
+
+    def on_add(self, block: Element) -> Element:
+        """The block's text is the note."""
+        return self.note
+
+    def on_end(self, block: Element) -> None:
+        """The note has ended: the code follows."""
+        render: Render = self.config["render"]
+        _raw(self.md, SubElement(block, "div", {"class": "ann-side"}), step.body(render.atlas, self.place))
+
+
+class _Begin(Preprocessor):
+    def __init__(self, md: Markdown, render: Render) -> None:
+        super().__init__(md)
+        self.render = render
+
+    def run(self, lines: list[str]) -> list[str]:
+        self.render.begin("\n".join(lines))
+        return lines
+
+
+class _AllSteps(Postprocessor):
+    """A step that the block engine left as text would vanish without a word; this makes it an error."""
+
+    def __init__(self, md: Markdown, render: Render) -> None:
+        super().__init__(md)
+        self.render = render
+
+    def run(self, text: str) -> str:
+        render = self.render
+        if render.reading and render.done < len(render.reading.steps):
+            missing = render.reading.steps[render.done]
+            raise ReadingError(
+                missing.place(),
+                expected="a step",
+                found="a block that Markdown takes for text",
+                remedy="leave a blank line before it",
+            )
+        return text
+
+
+class _Symbols(InlineProcessor):
+    """``[`DataProto`][verl.protocol.DataProto]`` or ``[verl.protocol.DataProto][]``: a link to where it is read.
+
+    Names that the pins do not hold are left for autorefs, which knows the API pages.
+    """
+
+    def __init__(self, md: Markdown, render: Render) -> None:
+        super().__init__(_REFERENCE, md)
+        self.render = render
+
+    def handleMatch(self, m: re.Match[str], data: str) -> Any:  # type: ignore[override]  # noqa: N802
+        """The link, as stashed HTML: MkDocs would look for its target among the pages and warn."""
+        text = m["text"]
+        name = m["symbol"] or text.strip("`")
+        if name.lower() in self.md.references or not (target := self.render.atlas.symbol(name)):
+            return None, None, None
+        shown = (
+            f"<code>{code.escape(text[1:-1])}</code>"
+            if text.startswith("`") and text.endswith("`")
+            else code.escape(text)
+        )
+        page = self.render.page or "index.html"
+        href = maps.relative(self.render.atlas.address(target), page)
+        title = code.attribute(step.tip(target))
+        link = f'<a class="ann-symbol" href="{code.attribute(href)}" title="{title}">{shown}</a>'
+        return self.md.htmlStash.store(link), m.start(0), m.end(0)
+
+
+def _raw(md: Markdown, element: Element, html: str) -> None:
+    """Put finished HTML into the tree; no later processor sees it."""
+    element.text = AtomicString(md.htmlStash.store(html))
+
+
+class SiteExtension(BlocksExtension):  # type: ignore[misc]
+    """Registers the above. Option ``root``: the workspace or its folder (default: found from the working folder)."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.config = {"root": ["", "The folder of the workspace; empty: found from the working folder"]}
+        super().__init__(*args, **kwargs)
+
+    def extendMarkdownBlocks(self, md: Markdown, block_mgr: Any) -> None:  # noqa: N802 (pymdownx's name)
+        """Called by pymdownx for every converter."""
+        root = self.getConfig("root")
+        render = Render(root if isinstance(root, Workspace) else Workspace.find(Path(root)) if root else None)
+        block_mgr.register(StepBlock, {"render": render})
+        md.preprocessors.register(_Begin(md, render), "annotator-begin", 1000)
+        md.inlinePatterns.register(_Symbols(md, render), "annotator-symbols", 172)
+        md.postprocessors.register(_AllSteps(md, render), "annotator-steps", 0)
+
+
+def makeExtension(**options: Any) -> Extension:  # noqa: N802 (Markdown's name)
+    """Python-Markdown's way in."""
+    return SiteExtension(**options)

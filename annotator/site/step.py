@@ -1,0 +1,160 @@
+"""One step as HTML: its place, its code with links, and its other views. The note is not here: Markdown renders that.
+
+The views Reference, PyTorch, JAX and Proof are radio buttons with labels and a stylesheet, complete without JavaScript.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from annotator.site import code, minimal, proof
+from annotator.site.atlas import Atlas, Place, Source, relative, source_address
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from annotator.index import Definition, Link
+
+_TITLES = {"torch": "PyTorch", "jax": "JAX"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A shown line: its number, the link of that number, an id for deep links, and its HTML."""
+
+    number: int
+    href: str
+    id: str
+    html: str
+
+
+@dataclass(frozen=True)
+class View:
+    """One of the four views of a step: ``key`` names its class, ``html`` is its panel."""
+
+    key: str
+    title: str
+    html: str
+
+
+def head(atlas: Atlas, place: Place) -> str:
+    """Where the step is: file, lines, pin, and the permalink upstream."""
+    a = place.anchor
+    return _render(
+        "where.html",
+        place=place,
+        pin=atlas.lock[a.pin],
+        source=relative(f"{source_address(a.pin, a.path)}#L{a.first}", place.page),
+        permalink=atlas.permalink(a.pin, a.path, a.first, a.last),
+    )
+
+
+def body(atlas: Atlas, place: Place) -> str:
+    """The step's code in all its views."""
+    return _render("step.html", place=place, views=list(_views(atlas, place)))
+
+
+def overview(places: Iterable[Place]) -> str:
+    """The map of a reading: its steps in order, each a link."""
+    return _render("map.html", places=list(places))
+
+
+def _views(atlas: Atlas, place: Place) -> Iterator[View]:
+    yield View("reference", "Reference", _render("code.html", lines=_reference(atlas, place), name=place.step.symbol))
+    wanted = place.step.options.get("minimal")
+    for backend in minimal.BACKENDS if wanted else ():
+        shown = minimal.function(atlas.workspace, str(wanted), backend, place.step.place("minimal"))
+        yield View(
+            backend, _TITLES[backend], _render("code.html", lines=_plain(shown), name=f"{shown.path}:{shown.first}")
+        )
+    contract = place.step.options.get("contract")
+    if contract:
+        card = proof.card(atlas.workspace, str(contract), place.step.place("contract"))
+        yield View("proof", "Proof", _render("proof.html", card=card))
+
+
+def _reference(atlas: Atlas, place: Place) -> list[Line]:
+    a = place.anchor
+    source = atlas.source(a.pin, a.path)
+    skip = code.indentation(source.lines[a.first - 1 : a.last])
+    page = source_address(a.pin, a.path)
+    return [
+        Line(
+            number,
+            relative(f"{page}#L{number}", place.page),
+            f"{place.id}-L{number}",
+            code.line_html(source.bits[number - 1], spans(atlas, source, number, place), skip),
+        )
+        for number in range(a.first, a.last + 1)
+    ]
+
+
+def _plain(shown: minimal.Function) -> list[Line]:
+    bits = code.colour("\n".join(shown.lines))
+    return [Line(number, "", "", code.line_html(line)) for number, line in enumerate(bits, shown.first)]
+
+
+def spans(atlas: Atlas, source: Source, number: int, place: Place | None = None) -> list[code.Span]:
+    """The links of one line, as seen from a step or, without one, from the file's own source page."""
+    return [
+        span
+        for link in source.links.get(number, ())
+        if link.target is not None and (span := _span(atlas, source, link, link.target, place))
+    ]
+
+
+def _span(atlas: Atlas, source: Source, link: Link, target: Definition, place: Place | None) -> code.Span | None:
+    key = (target.pin, target.path)
+    at_home = key == (source.pin, source.path)
+    if at_home and target.line == link.line:
+        return None
+    if place:
+        inside = place.shows(*key, target.line)
+        address = f"{place.page}#{place.id}-L{target.line}" if inside else atlas.address(target)
+        href = relative(address, place.page)
+    else:
+        href = (
+            f"#L{target.line}"
+            if at_home
+            else relative(_unstepped(atlas, target), source_address(source.pin, source.path))
+        )
+    return code.Span(link.column, link.end_column, href, link.certainty, tip(target, link))
+
+
+def _unstepped(atlas: Atlas, target: Definition) -> str:
+    """From a source page a link leads to source: a reader who browses code does not want to land in prose."""
+    key = (target.pin, target.path)
+    return f"{source_address(*key)}#L{target.line}" if key in atlas.touched else atlas.permalink(*key, target.line)
+
+
+def tip(target: Definition, link: Link | None = None) -> str:
+    """Signature and first line of the docstring, and why an inferred link is only that."""
+    what = " ".join((target.signature or f"{target.kind} {target.qualname}").split())
+    doc = (target.doc or "").strip().split("\n")[0]
+    doubt = f"inferred: {link.reason}" if link and link.certainty == "inferred" and link.reason else ""
+    return "\n".join(_short(part) for part in (what, doc, doubt) if part)
+
+
+def _short(text: str, limit: int = 160) -> str:
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def _render(template: str, **values: Any) -> str:
+    return environment().get_template(template).render(**values).strip()
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    """Jinja2 with this package's templates; everything is escaped that a template does not mark safe."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("annotator.site", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
