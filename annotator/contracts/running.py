@@ -10,9 +10,10 @@ part in it.
 
 from __future__ import annotations
 
+import functools
 import warnings
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -121,9 +122,13 @@ def cotangent(name: str, value: np.ndarray) -> np.ndarray:
 
     Rounding it to bfloat16 makes it the same numbers in a run of any dtype, so it adds no error of its own.
     """
-    seed = zlib.crc32(f"{name}{tuple(value.shape)}".encode())
-    weights = rounded(np.random.default_rng(seed).standard_normal(value.shape), "bfloat16")
-    return np.where(np.isfinite(value), weights, 0.0)
+    return np.where(np.isfinite(value), normal(name, value.shape), 0.0)
+
+
+def normal(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """The weights of an output of that name and shape."""
+    seed = zlib.crc32(f"{name}{tuple(shape)}".encode())
+    return rounded(np.random.default_rng(seed).standard_normal(shape), "bfloat16")
 
 
 def check_shapes(interface: Interface, inputs: Arrays, outputs: Arrays) -> None:
@@ -155,13 +160,16 @@ def named(interface: Interface, raw: Any) -> dict[str, Any]:
     Raises:
         Fault: not a mapping, or an output is missing.
     """
+    return _outputs([item.name for item in interface.outputs], raw)
+
+
+def _outputs(names: Sequence[str], raw: Any) -> dict[str, Any]:
     if not isinstance(raw, Mapping):
-        names = ", ".join(item.name for item in interface.outputs)
-        raise Fault("output", "result", expected=f"a mapping with {names}", found=type(raw).__name__)
-    missing = [item.name for item in interface.outputs if item.name not in raw]
+        raise Fault("output", "result", expected=f"a mapping with {', '.join(names)}", found=type(raw).__name__)
+    missing = [name for name in names if name not in raw]
     if missing:
         raise Fault("output", missing[0], expected="an output of that name", found=", ".join(map(str, raw)) or "none")
-    return {item.name: raw[item.name] for item in interface.outputs}
+    return {name: raw[name] for name in names}
 
 
 def _called(call: Call, arguments: Mapping[str, Any], knobs: Mapping[str, Any]) -> Any:
@@ -301,25 +309,79 @@ def _run_jax(
     given = {
         i.name: jax.device_put(jnp.asarray(inputs[i.name], dtype=widths[i.dtype]), place) for i in interface.inputs
     }
-    moving = {name: given[name] for name in _moving(interface)} if gradient else {}
-
-    def forward(moved: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        raw = named(interface, _called(call, {**given, **moved}, knobs))
-        floats = {n: raw[n] for n in _carries(interface) if jnp.issubdtype(jnp.result_type(raw[n]), jnp.floating)}
-        return floats, {n: v for n, v in raw.items() if n not in floats}
-
-    if not moving:
-        floats, others = forward({})
-        pulled: dict[str, np.ndarray] = {}
-    else:
-        floats, back, others = jax.vjp(forward, moving, has_aux=True)
-        weights = {n: jnp.asarray(cotangent(n, _jax_out(v)), dtype=v.dtype) for n, v in floats.items()}
-        pulled = {name: _jax_out(part) for name, part in back(weights)[0].items()} if floats else {}
-    raw = {item.name: {**floats, **others}[item.name] for item in interface.outputs}
-    returned = {name: str(jnp.result_type(value)) for name, value in raw.items()}
-    return Result(
-        {n: _jax_out(v) for n, v in raw.items()}, pulled, frozenset(floats) if moving else frozenset(), returned
+    plan = _JaxPlan(
+        call,
+        tuple(item.name for item in interface.outputs),
+        tuple(sorted(_carries(interface))),
+        tuple(_moving(interface)) if gradient else (),
+        tuple(sorted(knobs.items())),
     )
+    returned, pulled = _jax_whole(plan, given)
+    outputs = {name: returned[name] for name in plan.outputs}
+    return Result(
+        {name: _jax_out(value) for name, value in outputs.items()},
+        {name: _jax_out(part) for name, part in pulled.items()},
+        frozenset(n for n in plan.carries if pulled and jnp.issubdtype(outputs[n].dtype, jnp.floating)),
+        {name: str(jnp.result_type(value)) for name, value in outputs.items()},
+    )
+
+
+@dataclass(frozen=True)
+class _JaxPlan:
+    """What is compiled once a shape: a call at fixed knobs, which outputs carry a gradient, which inputs receive it."""
+
+    call: Call
+    outputs: tuple[str, ...]
+    carries: tuple[str, ...]
+    moving: tuple[str, ...]
+    knobs: tuple[tuple[str, Any], ...]
+
+    def __call__(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Outputs, and gradients of the moving inputs."""
+        import jax
+        import jax.numpy as jnp
+
+        def forward(moved: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+            raw = _outputs(self.outputs, _called(self.call, {**given, **moved}, dict(self.knobs)))
+            raw = {name: jnp.asarray(value) for name, value in raw.items()}
+            floats = {n: raw[n] for n in self.carries if jnp.issubdtype(raw[n].dtype, jnp.floating)}
+            return floats, {n: v for n, v in raw.items() if n not in floats}
+
+        moving = {name: given[name] for name in self.moving}
+        if not moving:
+            floats, others = forward({})
+            return {**floats, **others}, {}
+        floats, back, others = jax.vjp(forward, moving, has_aux=True)
+        weights = {n: jnp.where(jnp.isfinite(v), normal(n, v.shape), 0.0).astype(v.dtype) for n, v in floats.items()}
+        return {**floats, **others}, back(weights)[0] if floats else {}
+
+
+def _jax_whole(plan: _JaxPlan, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Runs a plan compiled as a whole, since compiling each operation for each shape takes many times as long.
+
+    Code that looks at values while it is traced cannot be compiled; it is run operation by operation.
+    """
+    if plan.call not in _EAGER:
+        try:
+            return _jitted(plan)(given)  # type: ignore[no-any-return]
+        except TypeError:
+            pass  # A knob that cannot be hashed.
+        except Fault as fault:
+            if fault.rule != "raises":
+                raise
+            _EAGER.add(plan.call)
+    return plan(given)
+
+
+_EAGER: set[Call] = set()
+"""Calls that cannot be traced as a whole."""
+
+
+@functools.lru_cache(maxsize=512)
+def _jitted(plan: _JaxPlan) -> Any:
+    import jax
+
+    return jax.jit(plan)
 
 
 def _jax_out(value: Any) -> np.ndarray:
