@@ -145,7 +145,7 @@ def _hook(opened: _Tree) -> Callable[[str], FileFinder]:
 
 
 class _ComparingLoader(SourceFileLoader):
-    """Runs a source file only once its bytes are known to be the lock's. Byte-code caches are neither read nor written."""
+    """Runs a source file only once its bytes are known to be the lock's. Byte-code caches are not used."""
 
     tree: _Tree
 
