@@ -16,7 +16,7 @@ from markdown import Extension, Markdown
 from markdown.inlinepatterns import InlineProcessor
 from markdown.postprocessors import Postprocessor
 from markdown.preprocessors import Preprocessor
-from markdown.util import AtomicString
+from markdown.util import INLINE_PLACEHOLDER_RE, AtomicString
 from pymdownx.blocks import BlocksExtension
 from pymdownx.blocks.block import Block, type_any
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from annotator.site.atlas import Atlas, Place
 
 OPTIONS = ("from", "to", "contract", "minimal", "id", "title")
-_REFERENCE = r"\[(?P<text>(?:`[^`\n]+`|[^\[\]`\n])+)\]\[(?P<symbol>[A-Za-z_][\w.:-]*)?\]"
+_TAGS = re.compile(r"<[^>]*>")
+_REFERENCE = r"\[(?P<text>[^\[\]]+)\]\[(?P<symbol>[A-Za-z_][\w.:-]*)?\]"
 
 
 class Render:
@@ -152,20 +153,25 @@ class _Symbols(InlineProcessor):
 
     def handleMatch(self, m: re.Match[str], data: str) -> Any:  # type: ignore[override]  # noqa: N802
         """The link, as stashed HTML: MkDocs would look for its target among the pages and warn."""
-        text = m["text"]
-        name = m["symbol"] or text.strip("`")
+        name = m["symbol"] or _TAGS.sub("", self._shown(m["text"]))
         if name.lower() in self.md.references or not (target := self.render.atlas.symbol(name)):
             return None, None, None
-        shown = (
-            f"<code>{code.escape(text[1:-1])}</code>"
-            if text.startswith("`") and text.endswith("`")
-            else code.escape(text)
-        )
-        page = self.render.page or "index.html"
-        href = maps.relative(self.render.atlas.address(target), page)
+        href = maps.relative(self.render.atlas.address(target), self.render.page or "index.html")
         title = code.attribute(step.tip(target))
+        shown = self._shown(m["text"])
         link = f'<a class="ann-symbol" href="{code.attribute(href)}" title="{title}">{shown}</a>'
         return self.md.htmlStash.store(link), m.start(0), m.end(0)
+
+    def _shown(self, text: str) -> str:
+        """The link's text as HTML: earlier patterns (code, escapes) have left placeholders in it."""
+        stash = self.md.treeprocessors["inline"].stashed_nodes  # type: ignore[attr-defined]
+        pieces = INLINE_PLACEHOLDER_RE.split(text)
+        return "".join(
+            self._stashed(stash.get(piece)) if odd % 2 else code.escape(piece) for odd, piece in enumerate(pieces)
+        )
+
+    def _stashed(self, value: Element | str | None) -> str:
+        return self.md.serializer(value) if isinstance(value, Element) else code.escape(value or "")
 
 
 def _raw(md: Markdown, element: Element, html: str) -> None:
