@@ -1,0 +1,118 @@
+"""The command line as a user meets it: exit codes, one-line errors, JSON, no colours in a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from annotator.cli import cli
+from annotator.workspace import Workspace
+
+ROOT = Path(__file__).parents[1]
+INDEXED = Workspace.find(ROOT).index.is_file()
+needs_index = pytest.mark.skipif(not INDEXED, reason="the pins are not fetched and indexed here")
+
+
+def annotator(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the tool as a user would, its output piped."""
+    return subprocess.run(
+        [sys.executable, "-m", "annotator.cli", *arguments],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("verb", list(cli.commands))
+def test_every_verb_explains_itself(verb: str) -> None:
+    shown = annotator(verb, "--help")
+    assert shown.returncode == 0
+    assert shown.stdout.startswith(f"Usage: annotator.cli {verb}") or f" {verb} " in shown.stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize("verb", [verb for verb in cli.commands if verb != "serve"])
+def test_every_verb_but_serve_speaks_json(verb: str) -> None:
+    assert "--json" in annotator(verb, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["fnd", "x"], ["fnd", "expected a verb", "did you mean find"]),
+        (["nonsense"], ["expected a verb", "verbs: fetch, index"]),
+        (["fetch", "vrel"], ["vrel", "did you mean verl"]),
+        (["fetch", "--mirror", "torch-cpp"], ["--mirror", "expected NAME=VALUE"]),
+        (["read", "grpo-advantag"], ["expected a reading", "verl/grpo-advantage"]),
+        (["conform", "grpo-advantages"], ["expected a contract of the catalogue", "did you mean grpo-advantage"]),
+        (["diff", "mine.py", "grpo-advantage"], ["expected FILE:FUNC CONTRACT", "for example: annotator diff"]),
+        (["diff", "absent.py:f", "grpo-advantage"], ["absent.py"]),
+        (["-C", "tests", "--debug", "fetch", "--nope"], ["No such option", "--nope"]),
+    ],
+)
+def test_a_mistake_brings_one_line_and_exit_code_2(arguments: list[str], parts: list[str]) -> None:
+    shown = annotator(*arguments)
+    assert shown.returncode == 2, shown
+    assert "Traceback" not in shown.stderr
+    for part in parts:
+        assert part in shown.stderr
+    if shown.stderr.startswith("error:"):
+        assert len(shown.stderr.strip().splitlines()) == 1
+
+
+def test_outside_a_checkout_the_place_and_the_remedy_are_named(tmp_path: Path) -> None:
+    shown = annotator("fetch", cwd=tmp_path, ANNOTATOR_ROOT=str(tmp_path))
+    assert shown.returncode == 2
+    assert str(tmp_path) in shown.stderr
+    assert "set ANNOTATOR_ROOT" in shown.stderr
+
+
+def test_debug_shows_the_traceback() -> None:
+    assert "Traceback" in annotator("--debug", "fetch", "vrel").stderr
+
+
+@needs_index
+def test_find_gives_definition_signature_uses_readings_and_contracts() -> None:
+    shown = annotator("find", "compute_grpo_outcome_advantage", "--json")
+    assert shown.returncode == 0, shown.stderr
+    first = json.loads(shown.stdout)[0]
+    assert first["symbol"] == "verl:verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage"
+    assert "token_level_rewards" in first["signature"]
+    assert {"reading": "verl/grpo-advantage", "step": "scores"} in first["readings"]
+    assert first["contracts"] == ["grpo-advantage"]
+    assert any(use["path"] == "verl/trainer/ppo/ray_trainer.py" for use in first["uses"])
+
+
+@needs_index
+def test_find_suggests_near_matches() -> None:
+    shown = annotator("find", "compute_grpo_outcome_advantge")
+    assert shown.returncode == 2
+    assert "compute_grpo_outcome_advantage" in shown.stderr
+
+
+@needs_index
+def test_a_pipe_gets_no_colours_and_no_progress() -> None:
+    shown = annotator("find", "compute_grpo_outcome_advantage")
+    assert "\x1b" not in shown.stdout + shown.stderr
+    assert shown.stderr == ""
+
+
+@needs_index
+def test_read_tours_every_step_with_its_code() -> None:
+    shown = annotator("read", "grpo-advantage", "--json")
+    steps = json.loads(shown.stdout)
+    assert [step["id"] for step in steps].count("scores") == 1
+    for step in steps:
+        assert len(step["code"]) == step["last"] - step["first"] + 1
+        assert step["note"]
+
+
+def test_listing_contracts_is_fast_enough_to_need_nothing() -> None:
+    rows = json.loads(annotator("conform", "--list", "--json").stdout)
+    assert {row["contract"] for row in rows} >= {"grpo-advantage", "dpo-loss", "token-sampling", "adamw-step"}
