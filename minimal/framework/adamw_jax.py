@@ -52,8 +52,8 @@ def initial_state(parameters: Array) -> State:
     return State(zeros, zeros, zeros)
 
 
-def corrections(beta1: float, beta2: float, steps: int) -> Correction:
-    """``1 - beta^t`` for t = 1..K, in float64 whatever the parameters have.
+def corrections(beta1: float, beta2: float, steps: int, dtype: jnp.dtype) -> Correction:
+    """``1 - beta^t`` for t = 1..K, computed in float64 (on the host) and rounded last.
 
     In float32 ``1 - 0.999`` is off by 5e-5 of itself, which would be the error of the first updates.
 
@@ -61,12 +61,13 @@ def corrections(beta1: float, beta2: float, steps: int) -> Correction:
         beta1: decay of m, in [0, 1).
         beta2: decay of v, in [0, 1).
         steps: K.
+        dtype: of the parameters.
 
     Returns:
-        `Correction` of two [K] float64 arrays.
+        `Correction` of two [K] arrays.
     """
-    t = np.arange(1, steps + 1, dtype=np.float64)  # [K], on the host: JAX may have float64 switched off
-    return Correction(1 - beta1**t, 1 - beta2**t)
+    t = np.arange(1, steps + 1, dtype=np.float64)  # [K]
+    return Correction(jnp.asarray(1 - beta1**t, dtype), jnp.asarray(1 - beta2**t, dtype))
 
 
 def update_moments(gradient: Array, state: State, beta1: float, beta2: float, amsgrad: bool) -> State:
@@ -176,6 +177,6 @@ def adamw_trajectory(
         after = adamw_step(theta, gradient, state, correction, lr, beta1, beta2, eps, weight_decay, amsgrad, maximize)
         return after, after
 
-    start = parameters, initial_state(parameters)
-    _, history = jax.lax.scan(step, start, (gradients, corrections(beta1, beta2, len(gradients))))  # every leaf [K, P]
+    factors = corrections(beta1, beta2, len(gradients), gradients.dtype)  # [K] each
+    _, history = jax.lax.scan(step, (parameters, initial_state(parameters)), (gradients, factors))  # leaves [K, P]
     return history

@@ -49,8 +49,8 @@ def initial_state(parameters: Tensor) -> State:
     return State(zeros, zeros, zeros)
 
 
-def corrections(beta1: float, beta2: float, steps: int) -> Correction:
-    """``1 - beta^t`` for t = 1..K, in float64 whatever the parameters have.
+def corrections(beta1: float, beta2: float, steps: int, dtype: torch.dtype) -> Correction:
+    """``1 - beta^t`` for t = 1..K, computed in float64 and rounded last.
 
     In float32 ``1 - 0.999`` is off by 5e-5 of itself, which would be the error of the first updates.
 
@@ -58,12 +58,13 @@ def corrections(beta1: float, beta2: float, steps: int) -> Correction:
         beta1: decay of m, in [0, 1).
         beta2: decay of v, in [0, 1).
         steps: K.
+        dtype: of the parameters.
 
     Returns:
-        `Correction` of two [K] float64 arrays.
+        `Correction` of two [K] arrays.
     """
     t = torch.arange(1, steps + 1, dtype=torch.float64)  # [K]
-    return Correction(1 - beta1**t, 1 - beta2**t)
+    return Correction((1 - beta1**t).to(dtype), (1 - beta2**t).to(dtype))
 
 
 def update_moments(gradient: Tensor, state: State, beta1: float, beta2: float, amsgrad: bool) -> State:
@@ -165,9 +166,8 @@ def adamw_trajectory(
         Parameters after each step [K, P], and the `State` after each, every field [K, P].
     """
     state, history = initial_state(parameters), []
-    given = zip(gradients, *corrections(beta1, beta2, len(gradients)), strict=True)
-    for gradient, first, second in given:
-        correction = Correction(first, second)
+    factors = corrections(beta1, beta2, len(gradients), gradients.dtype)  # [K] each
+    for gradient, correction in zip(gradients, map(Correction, *factors), strict=True):
         parameters, state = adamw_step(
             parameters, gradient, state, correction, lr, beta1, beta2, eps, weight_decay, amsgrad, maximize
         )
