@@ -28,6 +28,7 @@ GRADIENT = "gradient of "
 """What precedes an input's name where an error is that of its gradient."""
 
 _TINY = 1e-300
+"""Below this a scale is 0: no relative error can be told."""
 
 
 def bound(dtype: str, reference_error: float) -> float:
@@ -49,7 +50,8 @@ def error(found: np.ndarray, expected: np.ndarray, *, exact: bool = False, condi
         return 0.0
     with np.errstate(over="ignore"):
         apart = np.abs(found[finite].astype(np.float64) - expected[finite].astype(np.float64)).max()
-    return float(apart / max(float(np.abs(expected[finite]).max()), condition, _TINY)) if apart else 0.0
+    scale = max(float(np.abs(expected[finite]).max()), condition)
+    return 0.0 if apart == 0 else float(apart / scale) if scale > _TINY else float("inf")
 
 
 def _same_pattern(found: np.ndarray, expected: np.ndarray) -> bool:
@@ -86,7 +88,13 @@ def _conditioned(
     key: str, found: np.ndarray, expected: np.ndarray, exact: bool, condition: Callable[[str], float] | None
 ) -> float:
     plain = error(found, expected, exact=exact)
-    if condition is None or exact or plain < 4 * ROUNDOFF["float64"] or plain == float("inf"):
+    if (
+        condition is None
+        or exact
+        or found.shape != expected.shape
+        or plain < 4 * ROUNDOFF["float64"]
+        or not _same_pattern(found, expected)
+    ):
         return plain
     return error(found, expected, condition=condition(key))
 

@@ -16,6 +16,7 @@ import numpy as np
 from annotator.contracts.comparison import FLOAT64_BOUND, GRADIENT, part
 from annotator.contracts.model import Case, Contract, Implementation
 from annotator.contracts.running import ROUNDOFF, Fault, Result, masters, run
+from annotator.errors import ContractError
 
 _SMALL, _LARGE = 2.0**-44, 2.0**-36
 """Two relative perturbations, both far above float64's rounding and far below a case's own scale."""
@@ -34,6 +35,7 @@ class Oracle:
 
     def __init__(self, contract: Contract, reference: Implementation, device: str = "cpu") -> None:
         self.contract, self.reference, self.device = contract, reference, device
+        self.values = _value_source(contract, reference)
         self.slope = _slope_source(contract, reference)
         self._results: dict[tuple[int, str], Result] = {}
         self._conditions: dict[tuple[int, str], dict[str, float]] = {}
@@ -63,14 +65,8 @@ class Oracle:
     def _evaluate(self, case: Case) -> Result:
         contract = self.contract
         if contract.oracle is None:
-            return run(
-                contract,
-                self.reference.call,
-                self.reference.backend,
-                case,
-                device="cpu",
-                gradient=self.slope is not None,
-            )
+            assert self.values is not None
+            return run(contract, self.values.call, self.values.backend, case, gradient=self.slope is not None)
         values = run(contract, contract.oracle, "numpy", case, gradient=False)
         if self.slope is None:
             return values
@@ -87,12 +83,34 @@ class Oracle:
         return {key: _slope(part(base, key), part(near, key), part(far, key)) for key in keys}
 
 
+def _value_source(contract: Contract, reference: Implementation) -> Implementation | None:
+    """Whose float64 run is the oracle where the contract has none of its own: the reference's, or its like's.
+
+    Raises:
+        ContractError: the reference has no float64, and no reference that has one sits at its dialect.
+    """
+    if contract.oracle is not None:
+        return None
+    dialect = dict(reference.dialect)
+    alike = [i for i in contract.implementations if i.role == "reference" and dict(i.dialect) == dialect]
+    for item in (reference, *alike):
+        if "float64" in item.dtypes:
+            return item
+    raise ContractError(
+        contract.name,
+        expected=f"an oracle, since reference {reference.name!r} does not compute in float64",
+        found="none",
+        remedy="give the contract a float64 NumPy transcription",
+    )
+
+
 def _slope_source(contract: Contract, reference: Implementation) -> Implementation | None:
     """Whose float64 gradient is the oracle's: the reference's, else the first minimal implementation's."""
     if not reference.differentiable or not any(item.differentiable for item in contract.inputs):
         return None
     minimal = [item for item in contract.implementations if item.role == "minimal"]
-    candidates = [reference, *minimal] if contract.oracle is not None else [reference]
+    values = _value_source(contract, reference)
+    candidates = [reference, *minimal] if values is None else [values]
     return next((i for i in candidates if i.differentiable and "float64" in i.dtypes and i.backend != "numpy"), None)
 
 

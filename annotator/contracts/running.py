@@ -13,7 +13,8 @@ from __future__ import annotations
 import functools
 import warnings
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -375,6 +376,19 @@ def _jax_whole(plan: _JaxPlan, given: Mapping[str, Any]) -> tuple[dict[str, Any]
 
 _EAGER: set[Call] = set()
 """Calls that cannot be traced as a whole."""
+
+
+@contextmanager
+def eagerly(call: Call, wanted: bool = True) -> Iterator[None]:
+    """While it lasts, JAX runs ``call`` operation by operation, so that its side effects happen every time."""
+    add = wanted and call not in _EAGER
+    if add:
+        _EAGER.add(call)
+    try:
+        yield
+    finally:
+        if add:
+            _EAGER.discard(call)
 
 
 @functools.lru_cache(maxsize=512)
