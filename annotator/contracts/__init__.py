@@ -20,10 +20,11 @@ from annotator.contracts.model import (
 )
 
 if TYPE_CHECKING:
+    from annotator.contracts import proofs
     from annotator.contracts.conforming import conform
     from annotator.contracts.diffing import Verdict, diff, template
     from annotator.contracts.findings import Finding, Witness
-    from annotator.contracts.kills import Kill, dialect_is_real, power
+    from annotator.contracts.kills import Kill, dialect_is_real, power, refuse
 
 _LAZY = {
     "conform": "conforming",
@@ -35,6 +36,7 @@ _LAZY = {
     "Kill": "kills",
     "dialect_is_real": "kills",
     "power": "kills",
+    "refuse": "kills",
 }
 
 __all__ = [
@@ -53,11 +55,15 @@ __all__ = [
     "dialect_is_real",
     "diff",
     "power",
+    "proofs",
+    "refuse",
     "template",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "proofs":
+        return importlib.import_module(f"{__name__}.proofs")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)

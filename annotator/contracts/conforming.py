@@ -19,6 +19,7 @@ from annotator.contracts.comparison import GRADIENT, bound, errors, first_differ
 from annotator.contracts.findings import Finding, Witness
 from annotator.contracts.model import Backend, Call, Case, Contract, Implementation
 from annotator.contracts.oracle import Oracle, at
+from annotator.contracts.proofs import plan
 from annotator.contracts.running import Fault, Result, jax_device, run
 from annotator.contracts.sampling import SEED, draw, witness
 from annotator.errors import AnnotatorError
@@ -77,14 +78,10 @@ def references(contract: Contract) -> list[Implementation]:
 def _plan(
     contract: Contract, names: Sequence[str] | None, dtypes: Sequence[str] | None
 ) -> Iterator[tuple[Implementation, Implementation, str]]:
-    """Which reference meets which implementation in which dtype: the reference first, then what is minimal."""
-    for reference in references(contract):
-        minimal = [item for item in contract.implementations if item.role == "minimal"]
-        for item in [reference, *minimal]:
-            shared = [d for d in item.dtypes if d in reference.dtypes or d == "float64"]
-            for dtype in shared:
-                if (not names or item.name in names) and (not dtypes or dtype in dtypes):
-                    yield reference, item, dtype
+    """The plan of a full run, restricted to what was asked for."""
+    for reference, item, dtype in plan(contract):
+        if (not names or item.name in names) and (not dtypes or dtype in dtypes):
+            yield reference, item, dtype
 
 
 @dataclass(frozen=True)
