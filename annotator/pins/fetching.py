@@ -149,7 +149,7 @@ def _bring(job: _Job) -> Fetched:
     with _alone(job.workspace.cache / "locks" / job.pin.slug):
         received = 0
         if damaged or not _is_cached(job):
-            received = _make(job)
+            received = _make(job, damaged)
         _place(job)
     path = trees.locate(job.workspace, job.pin)
     return Fetched(job.pin.name, path, skipped=False, received=received, seconds=time.monotonic() - began)
@@ -170,7 +170,7 @@ def _is_cached(job: _Job) -> bool:
     return cached.is_dir() and trees.manifest_beside(cached).is_file()
 
 
-def _make(job: _Job) -> int:
+def _make(job: _Job, damaged: bool) -> int:
     """Unpack a fresh tree beside its place in the cache, compare its digest, move it there. Returns bytes received."""
     cached = trees.cached_tree(job.workspace, job.pin)
     cached.parent.mkdir(parents=True, exist_ok=True)
@@ -180,9 +180,12 @@ def _make(job: _Job) -> int:
         writer.into.mkdir()
         received = _fill(job, writer, draft)
         check_tree(job.pin, writer)
+        cached_without_manifest = cached.is_dir() and not trees.manifest_beside(cached).is_file()
         # The manifest first: a tree without one would be hashed at every load.
         trees.write_manifest(trees.manifest_beside(cached), writer.manifest)
-        _replace(writer.into, cached, draft / "old")
+        if damaged or cached_without_manifest:
+            os.replace(cached, draft / "old")
+        _move(writer.into, cached)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return received
@@ -205,10 +208,8 @@ def check_tree(pin: Pin, writer: Writer) -> None:
         )
 
 
-def _replace(fresh: Path, place: Path, old: Path) -> None:
-    """Move a tree to its place. What is there goes aside first; where another process was quicker, its tree stays."""
-    if place.exists():
-        os.replace(place, old)
+def _move(fresh: Path, place: Path) -> None:
+    """Move a tree to its place; where another process was quicker, its tree stays."""
     try:
         os.replace(fresh, place)
     except OSError:
@@ -225,7 +226,10 @@ def _fill(job: _Job, writer: Writer, draft: Path) -> int:
         gitsource.checkout(pin, job.mirror, keep, writer, draft / "git")
         return 0
     remote = registry.Remote(pin, offline=job.offline)
-    archive = _artifact(job, remote, keep)
+    try:
+        archive = _artifact(job, remote, keep)
+    finally:
+        remote.close()
     if pin.kind == "sdist":
         unpack_tar(archive, keep, writer)
     else:
@@ -337,7 +341,7 @@ def _measure(pin: Pin, folder: Path, mirror: str | Path | None, progress: Progre
             path = Path(mirror) / pin.artifact if Path(mirror).is_dir() else Path(mirror)
             measured = {"sha256": trees.file_digest(path), "size": path.stat().st_size}
         else:
-            measured = dict(registry.measure(registry.Remote(pin)))
+            measured = registry.measure(pin)
         pin = replace(pin, sha256=str(measured["sha256"]), size=int(measured["size"]))
     job = _Job(Workspace(folder, folder / "cache", folder / "state"), pin, False, mirror, progress, False)
     writer = Writer(pin.artifact or pin.name, folder / "tree")

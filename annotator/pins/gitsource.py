@@ -6,6 +6,8 @@ run commands. None of them is let in.
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import shutil
 from collections.abc import Callable
@@ -54,10 +56,9 @@ def checkout(pin: Pin, source: str | Path | None, keep: Callable[[str], bool], w
         with repository.git.custom_environment(**_SAFE):
             _bring(repository, pin, source)
             paths = _kept(repository, pin, keep, writer)
-            _sparse(repository, pin, paths)
-            for path in paths:
-                with (scratch / path).open("rb") as file:
-                    writer.write(path, file)
+            _sparse(repository, pin, list(paths))
+            for path, blob in paths.items():
+                _write(pin, path, blob, scratch, writer)
     except GitCommandError as error:
         remedy = f"connect and run `annotator fetch {pin.name}`, or give a clone with --mirror {pin.name}=PATH"
         found = (str(error.stderr).strip().removeprefix("stderr: ").strip("' \n").splitlines() or ["no answer"])[-1]
@@ -102,18 +103,18 @@ def _bring(repository: Repo, pin: Pin, source: str | Path | None) -> None:
         )
 
 
-def _kept(repository: Repo, pin: Pin, keep: Callable[[str], bool], writer: Writer) -> list[str]:
-    """The kept paths of the commit, each judged like a member of an archive."""
-    paths = []
+def _kept(repository: Repo, pin: Pin, keep: Callable[[str], bool], writer: Writer) -> dict[str, str]:
+    """The kept paths of the commit and their blobs, each judged like a member of an archive."""
+    paths: dict[str, str] = {}
     for entry in repository.git.ls_tree("-r", "-z", "--full-tree", str(pin.commit)).split("\0"):
         if not entry:
             continue
         mode, _, rest = entry.partition(" ")
-        path = rest.split("\t", 1)[1]
+        blob, path = rest.removeprefix("blob ").split("\t", 1)
         if keep(path):
             if not mode.startswith("100"):
                 raise writer.refuse(path, "a link" if mode == "120000" else "a submodule")
-            paths.append(writer.admit(path))
+            paths[writer.admit(path)] = blob
     if not paths:
         raise FetchError(pin.name, expected=f"files of {', '.join(pin.paths)}", found="none in that commit")
     return paths
@@ -125,6 +126,20 @@ def _sparse(repository: Repo, pin: Pin, paths: list[str]) -> None:
     listing.parent.mkdir(exist_ok=True)
     escaped = ["/" + "".join("\\" + c if c in "*?[]\\!#" else c for c in path) for path in paths]
     listing.write_text("\n".join(escaped) + "\n", encoding="utf-8")
+    # The repository's own attributes must not change bytes on their way out.
+    attributes = "* -text -ident -filter !eol !working-tree-encoding\n"
+    Path(repository.git_dir, "info", "attributes").write_text(attributes, encoding="utf-8")
     repository.git.config("core.sparseCheckout", "true")
     repository.git.config("core.sparseCheckoutCone", "false")
     repository.git.checkout("--detach", str(pin.commit))
+
+
+def _write(pin: Pin, path: str, blob: str, scratch: Path, writer: Writer) -> None:
+    """Write one file, once its bytes are known to be the commit's."""
+    data = (scratch / path).read_bytes()
+    header = f"blob {len(data)}\0".encode()
+    # A name of 40 digits is a SHA-1, git's own; a longer one a SHA-256.
+    found = hashlib.new("sha1" if len(blob) == 40 else "sha256", header + data).hexdigest()
+    if found != blob:
+        raise DigestError(f"{pin.name}: {path}", expected=f"blob {blob}", found=found)
+    writer.write(path, io.BytesIO(data))

@@ -68,7 +68,7 @@ class _Tree:
         """How to get the pinned bytes where others are found."""
         if self.pin.run == "installed":
             return f"pip install --force-reinstall --no-deps {self.pin.distribution}=={self.pin.version}"
-        return f"run `annotator fetch {self.pin.name} --repair`, or remove your own copy first"
+        return f"run `annotator fetch {self.pin.name} --verify`, or remove your own copy first"
 
 
 _OPEN: dict[tuple[Path, str], _Tree] = {}

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CHUNK = 1 << 17
 ATTEMPTS = 4
+PAUSE = 0.5
+"""Seconds before the second attempt; doubled for each further one."""
 TIMEOUT = (10, 60)
+PARTIAL, BEYOND_THE_END = 206, 416
 TAIL = 1 << 16
 """Enough of a zip's end to hold its end record."""
 GAP = 1 << 16
@@ -47,13 +50,11 @@ class Remote:
     Attributes:
         pin: whose artifact.
         offline: never ask the network.
-        pause: seconds before the second attempt; doubled for each further one.
         received: bytes that came over the network.
     """
 
     pin: Pin
     offline: bool = False
-    pause: float = 0.5
     received: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -124,22 +125,36 @@ class Remote:
                     ) from error
                 if last:
                     raise no_network(self.pin, f"no answer from the registry ({type(error).__name__})") from error
-            time.sleep(self.pause * 2**turn)
+            time.sleep(PAUSE * 2**turn)
         raise AssertionError("the last attempt returns or raises")
 
     def read(self, start: int, stop: int | None) -> tuple[int, Iterator[bytes]]:
         """Bytes from ``start`` to ``stop`` (exclusive), and where they start: 0 if the server ignores ranges."""
         end = "" if stop is None else stop - 1
-        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-{end}"} if start or stop else {})
-        answer = self.session.get(self.package.url, headers=headers, stream=True, timeout=TIMEOUT)
+        ranged = {"Range": f"bytes={start}-{end}"} if start or stop else {}
+        answer = self._get(ranged)
+        if answer.status_code == BEYOND_THE_END and stop is None:
+            # What is here is longer than what the server has: begin anew.
+            answer.close()
+            answer = self._get({})
         answer.raise_for_status()
-        return (start if answer.status_code == 206 else 0), self._counted(answer)
+        return (start if answer.status_code == PARTIAL else 0), self._counted(answer)
+
+    def _get(self, headers: dict[str, str]) -> requests.Response:
+        plain = {"Accept-Encoding": "identity"}
+        return self.session.get(self.package.url, headers=plain | headers, stream=True, timeout=TIMEOUT)
 
     def _counted(self, answer: requests.Response) -> Iterator[bytes]:
-        for chunk in answer.iter_content(CHUNK):
-            with self._lock:
-                self.received += len(chunk)
-            yield chunk
+        with answer:
+            for chunk in answer.iter_content(CHUNK):
+                with self._lock:
+                    self.received += len(chunk)
+                yield chunk
+
+    def close(self) -> None:
+        """Close the connections, if there are any."""
+        if "session" in self.__dict__:
+            self.session.close()
 
 
 def download(remote: Remote, target: Path, progress: Progress) -> None:
@@ -194,19 +209,19 @@ def _truncated(pin: Pin, part: Path, error: FetchError | None) -> FetchError:
     )
 
 
-def measure(remote: Remote) -> dict[str, str | int]:
+def measure(pin: Pin) -> dict[str, str | int]:
     """Digest and size of an artifact as the registry states them; used to write a lock, never to check one.
 
     Raises:
         FetchError: no such artifact, or the registry states no sha256 or no size.
     """
-    digest = remote.package.digests.get("sha256")
-    answer = remote.attempt(lambda: remote.session.head(remote.package.url, allow_redirects=True, timeout=TIMEOUT))
+    remote = Remote(pin)
+    with remote.session:
+        digest = remote.package.digests.get("sha256")
+        answer = remote.attempt(lambda: remote.session.head(remote.package.url, allow_redirects=True, timeout=TIMEOUT))
     size = int(remote.package.size or answer.headers.get("Content-Length") or 0)
     if not digest or not size:
-        raise FetchError(
-            remote.pin.artifact, expected="a registry that states sha256 and size", found=f"{digest}, {size}"
-        )
+        raise FetchError(pin.artifact, expected="a registry that states sha256 and size", found=f"{digest}, {size}")
     return {"sha256": digest, "size": size}
 
 

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -146,15 +147,16 @@ def verify(workspace: Workspace, pin: Pin) -> None:
 
 def _damaged(pin: Pin, found: str, path: str = "") -> DigestError:
     place = f"vendored_refs/{pin.name}" + (f"/{path}" if path else "")
-    remedy = f"run `annotator fetch {pin.name} --repair`, or remove your own copy first"
+    remedy = f"run `annotator fetch {pin.name} --verify`, or remove your own copy first"
     return DigestError(place, expected=f"the bytes of {pin.name} {pin.version}", found=found, remedy=remedy)
 
 
 def write_manifest(path: Path, digests: Manifest) -> None:
     """Store a manifest whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    draft.write_text(json.dumps(dict(sorted(digests.items())), indent=0), encoding="utf-8")
+    handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    with open(handle, "w", encoding="utf-8") as file:
+        json.dump(dict(sorted(digests.items())), file, indent=0)
     os.replace(draft, path)
 
 

@@ -59,7 +59,8 @@ class Writer:
     ) -> UnsafeArchiveError:
         """The error that names the archive and the member."""
         remedy = "nothing was unpacked; check where this archive comes from"
-        return UnsafeArchiveError(f"{self.archive}: {member!r}", expected=expected, found=found, remedy=remedy)
+        place = f"{self.archive}: {member!r}" if member else self.archive
+        return UnsafeArchiveError(place, expected=expected, found=found, remedy=remedy)
 
     def admit(self, member: str) -> str:
         """The member's path, once it is known to stay inside the folder and to be new.
