@@ -25,10 +25,10 @@ Kind = Literal["contract", "minimal", "symbol", "page"]
 OWN = ("minimal", "annotator")
 TWINS = ("torch", "jax")
 
-_CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
+_CODE = re.compile(r"(`+)(?!`)(?:(?!\n[ ]*\n).)*?(?<!`)\1(?!`)", re.DOTALL)
 _SYMBOL = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])+)\]\[((?:[A-Za-z_][^\[\]\s]*)?)\]")
 _PAGE = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)")
-_LABEL = re.compile(r"[ ]{0,3}\[([^\]]+)\]:\s")
+_LABEL = re.compile(r"(?m)^[ ]{0,3}\[([^\]]+)\]:\s")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _HEADING = re.compile(r"#{1,6}[ ]+(.+?)[ ]*#*")
 
@@ -64,20 +64,31 @@ def _options(reading: Reading) -> Iterator[Reference]:
 
 
 def _links(reading: Reading) -> Iterator[Reference]:
+    text = _prose(reading)
+    bare = _CODE.sub(lambda match: re.sub(r"[^\n]", "x", match.group()), text)
+    labels = {match.group(1).lower() for match in _LABEL.finditer(bare)}
+    for match in _SYMBOL.finditer(bare):
+        target = match.group(2) or text[match.start(1) : match.end(1)].strip("`")
+        if target.lower() not in labels:
+            yield _reference(reading, "symbol", target, bare.count("\n", 0, match.start()) + 1)
+    for match in _PAGE.finditer(bare):
+        if not re.match(r"[a-z][a-z0-9+.-]*:", match.group(1)):
+            yield _reference(reading, "page", match.group(1), bare.count("\n", 0, match.start()) + 1)
+
+
+def _reference(reading: Reading, kind: Kind, target: str, line: int) -> Reference:
+    step = next((step.id for step in reading.steps if step.line <= line <= step.last), "")
+    return Reference(kind, target, f"{reading.path}:{line}", reading.path, step)
+
+
+def _prose(reading: Reading) -> str:
+    """The text with code fences and the options of steps left blank, line by line."""
     lines = reading.text.splitlines()
-    labels = {match.group(1).lower() for line in lines if (match := _LABEL.match(line))}
-    for number, (line, fenced) in enumerate(zip(lines, fences(lines), strict=True), 1):
-        if fenced:
-            continue
-        place, step = f"{reading.path}:{number}", next((s.id for s in reading.steps if s.line <= number <= s.last), "")
-        bare = _CODE.sub(lambda match: "x" * len(match.group()), line)
-        for match in _SYMBOL.finditer(bare):
-            target = match.group(2) or line[match.start(1) : match.end(1)].strip("`")
-            if target.lower() not in labels:
-                yield Reference("symbol", target, place, reading.path, step)
-        for match in _PAGE.finditer(bare):
-            if not re.match(r"[a-z][a-z0-9+.-]*:", match.group(1)):
-                yield Reference("page", match.group(1), place, reading.path, step)
+    silent = fences(lines)
+    for step in reading.steps:
+        for line in range(step.line, max(step.places.values(), default=step.line)):
+            silent[line] = True
+    return "\n".join("" if hide else line for line, hide in zip(lines, silent, strict=True))
 
 
 def dead(reference: Reference, readings: Iterable[Reading], workspace: Workspace, index: Index) -> str | None:

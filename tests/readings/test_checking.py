@@ -81,6 +81,9 @@ def test_minimal_code_must_be_there(place: Place, torch: str, jax: str | None, w
     ("text", "expected"),
     [
         ("See [`a`][pin.b.c].", [("symbol", "pin.b.c")]),
+        ("See [the\nthing][pin.b.c] and [an\nother](b.md).", [("symbol", "pin.b.c"), ("page", "b.md")]),
+        ("`a\nb` [c][pin.b.c]", [("symbol", "pin.b.c")]),
+        ('/// step | pin:pkg.mod.spread\n    from: "x[a][b.c]"\nnote\n///', []),
         ("See [`pin.b.c`][].", [("symbol", "pin.b.c")]),
         ("`[a][pin.b.c]` and x[1][2.0]", []),
         ("```\n[a][pin.b.c]\n```", []),
