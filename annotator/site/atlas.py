@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from annotator.index import Definition, Link
     from annotator.pins import Pin
     from annotator.readings import Anchor, Reading, Step
+    from annotator.site.proof import Card
     from annotator.workspace import Workspace
 
 _FRONT_MATTER = re.compile(r"-{3}[ \t]*\n.*?\n(?:\.{3}|-{3})[ \t]*\n", re.DOTALL)
@@ -79,6 +80,7 @@ class Atlas:
     index: Index
     pages: Mapping[str, Reading]
     sources: dict[tuple[str, str], Source] = field(default_factory=dict)
+    cards: dict[str, Card] = field(default_factory=dict)
 
     @classmethod
     def open(cls, workspace: Workspace) -> Atlas:
@@ -206,11 +208,16 @@ _current: dict[Path, tuple[object, Atlas]] = {}
 
 
 def current(workspace: Workspace) -> Atlas:
-    """The atlas of a workspace, made anew when a reading, the lock or the index changed.
+    """The atlas of a workspace, made anew when a reading, minimal code, a proof, the lock or the index changed.
 
-    When only readings changed, the sources of the old one are kept: they depend on the index alone.
+    When the lock and the index did not change, the sources of the old one are kept: they depend on nothing else.
     """
-    prose, base = _stamps(sorted(workspace.readings.rglob("*.md"))), _stamps([workspace.lock, workspace.index])
+    told = [
+        *workspace.readings.rglob("*.md"),
+        *(workspace.root / "minimal").rglob("*.py"),
+        *workspace.proofs.glob("*.json"),
+    ]
+    prose, base = _stamps(sorted(told)), _stamps([workspace.lock, workspace.index])
     known = _current.get(workspace.root)
     if known and known[0] == (prose, base):
         return known[1]

@@ -10,13 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from annotator import catalog
+from annotator.contracts import proofs
+from annotator.contracts.model import Contract
 from annotator.errors import ContractError, ReadingError
 from annotator.workspace import Workspace
 
 
 @dataclass(frozen=True)
 class Row:
-    """One implementation in one dtype on one device, as text; ``stale`` says why it no longer counts."""
+    """One implementation in one dtype on one device, as text; ``stale`` says why it no longer counts.
+
+    Only what passed is ever recorded.
+    """
 
     implementation: str
     reference: str
@@ -25,13 +30,7 @@ class Row:
     error: str
     bound: str
     gradient: str
-    status: str
     stale: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """Whether it ran and kept within its bounds."""
-        return self.status == "passed"
 
 
 @dataclass(frozen=True)
@@ -54,18 +53,33 @@ def card(workspace: Workspace, name: str, place: str) -> Card:
         ReadingError: no such contract; ``place`` is the step's.
     """
     try:
-        title = catalog.contract(name).title
+        contract = catalog.contract(name)
     except ContractError as error:
         raise ReadingError(place, expected="a contract of the catalogue", found=f"no {name!r}") from error
-    entries = recorded(workspace, name)
+    entries = recorded(workspace, contract)
+    missing = len(set(proofs.expected(contract)) - {_key(entry) for entry, _ in entries if entry["device"] == "cpu"})
     rows = tuple(row(entry, why) for entry, why in entries)
     facts = tuple(_facts(entry for entry, _ in entries))
-    return Card(name, title, f"annotator conform {name}", rows, tuple(_problems(rows)), tuple(_remarks(rows)), facts)
+    command = f"annotator conform {name}"
+    return Card(name, contract.title, command, rows, tuple(_problems(rows, missing)), tuple(_remarks(rows)), facts)
 
 
-def recorded(workspace: Workspace, name: str) -> list[tuple[Mapping[str, Any], str]]:
-    """The recorded proofs of a contract, each with the reason why it is stale, or an empty string."""
-    return []
+def recorded(workspace: Workspace, contract: Contract) -> list[tuple[Mapping[str, Any], str]]:
+    """The recorded proofs of a contract, each with the reason why it is stale, or an empty string.
+
+    Raises:
+        ContractError: a file of proofs cannot be read.
+    """
+    return [
+        ({**entry, "device": device}, proofs.stale(workspace, contract, entry))
+        for device, entries in proofs.load(workspace).items()
+        for entry in entries
+        if entry["contract"] == contract.name
+    ]
+
+
+def _key(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(entry[name]) for name in ("contract", "implementation", "reference", "dtype"))
 
 
 def row(entry: Mapping[str, Any], stale: str = "") -> Row:
@@ -78,7 +92,6 @@ def row(entry: Mapping[str, Any], stale: str = "") -> Row:
         error=_error(entry),
         bound=number(entry.get("bound")),
         gradient=number(entry.get("gradient_error")),
-        status=str(entry.get("status", "passed")),
         stale=stale,
     )
 
@@ -97,28 +110,26 @@ def _error(entry: Mapping[str, Any]) -> str:
     return number(entry.get("error"))
 
 
-def _problems(rows: tuple[Row, ...]) -> Iterator[str]:
+def _problems(rows: tuple[Row, ...], missing: int) -> Iterator[str]:
     if not rows:
         yield "No proof is recorded."
+    elif missing:
+        yield f"Missing: {missing} results that this contract promises are not recorded."
     stale = [r for r in rows if r.stale]
     if stale:
-        yield f"Stale: {stale[0].stale}; {len(stale)} of {len(rows)} results no longer count."
-    failed = [r for r in rows if r.status == "failed"]
-    if failed:
-        yield f"{len(failed)} of {len(rows)} results are out of bounds."
+        yield f"Stale: {len(stale)} of {len(rows)} results no longer count; {stale[0].stale}."
 
 
 def _remarks(rows: tuple[Row, ...]) -> Iterator[str]:
-    if rows and not any(r.device.startswith("cuda") for r in rows):
+    if rows and all(r.device == "cpu" for r in rows):
         yield "Not yet run on a GPU."
 
 
 def _facts(entries: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Date and versions, said once for all rows that share them."""
-    said: dict[str, None] = {}
+    """Date and versions, said once for all rows of a device and day."""
+    runs: dict[tuple[str, str], dict[str, str]] = {}
     for entry in entries:
-        versions = entry.get("versions") or {}
+        runs.setdefault((str(entry.get("date") or "?"), entry["device"]), {}).update(entry.get("versions") or {})
+    for (date, device), versions in runs.items():
         listed = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
-        date = str(entry.get("date") or "")[:10]
-        said[f"Recorded {date} on {entry['device']}" + (f" with {listed}." if listed else ".")] = None
-    yield from said
+        yield f"Recorded {date} on {device}" + (f" with {listed}." if listed else ".")

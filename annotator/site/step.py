@@ -72,8 +72,14 @@ def _views(atlas: Atlas, place: Place) -> Iterator[View]:
         )
     contract = place.step.options.get("contract")
     if contract:
-        card = proof.card(atlas.workspace, str(contract), place.step.place("contract"))
-        yield View("proof", "Proof", _render("proof.html", card=card))
+        yield View("proof", "Proof", _render("proof.html", card=_card(atlas, str(contract), place)))
+
+
+def _card(atlas: Atlas, contract: str, place: Place) -> proof.Card:
+    """The card of a contract; made once, for steps share it and staleness costs a look at every pinned symbol."""
+    if contract not in atlas.cards:
+        atlas.cards[contract] = proof.card(atlas.workspace, contract, place.step.place("contract"))
+    return atlas.cards[contract]
 
 
 def _reference(atlas: Atlas, place: Place) -> list[Line]:
