@@ -1,0 +1,202 @@
+"""Definitions of a C++ or CUDA file, from its syntax tree, as far as syntax tells.
+
+The preprocessor is not run: both branches of a conditional are read, macros are definitions of their own. Function
+bodies are not entered. An explicit stack holds what is still to be read, so nesting costs no recursion.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from annotator.index.extraction import Import, Row, character_columns, one_line, sentence
+from annotator.index.languages import grammar
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Query, Tree
+
+SPANS = "(string_content) @s (comment) @s (char_literal) @s"
+CONTAINERS = frozenset(
+    "translation_unit declaration_list field_declaration_list linkage_specification preproc_if preproc_ifdef preproc_else"
+    " preproc_elif preproc_elifdef template_declaration ERROR".split()
+)
+CLASSES = {
+    "class_specifier": "class",
+    "struct_specifier": "struct",
+    "union_specifier": "struct",
+    "enum_specifier": "enum",
+}
+WRAPPERS = frozenset(
+    "pointer_declarator reference_declarator init_declarator parenthesized_declarator array_declarator attributed_declarator".split()
+)
+NAMES = frozenset(
+    "identifier field_identifier type_identifier qualified_identifier destructor_name operator_name operator_cast template_function".split()
+)
+
+
+@cache
+def query() -> Query:
+    """The compiled query for spans of comments and strings."""
+    from tree_sitter import Query
+
+    return Query(grammar("cpp"), SPANS)
+
+
+def declarations(tree: Tree, source: bytes) -> tuple[list[Row], list[Import], list[tuple[int, int]]]:
+    """Definitions in order, includes as imports, and the byte spans of strings' contents and comments."""
+    from tree_sitter import QueryCursor
+
+    captured = QueryCursor(query()).captures(tree.root_node)
+    spans = sorted([(node.start_byte, node.end_byte) for node in captured.get("s", ())])
+    reader = Reader(source)
+    reader.read(tree.root_node)
+    rows = reader.rows if source.isascii() else character_columns(source, reader.rows)
+    return rows, reader.imports, spans
+
+
+class Reader:
+    """Walks declarations with an explicit stack of (node, qualified name around it, kind around it)."""
+
+    def __init__(self, source: bytes) -> None:
+        self.source = source
+        self.rows: list[Row] = []
+        self.imports: list[Import] = []
+        self.stack: list[tuple[Node, str, str]] = []
+
+    def read(self, root: Node) -> None:
+        """Reads everything below ``root``, in the order of the source."""
+        self.stack.append((root, "", "namespace"))
+        while self.stack:
+            node, scope, around = self.stack.pop()
+            kind = node.type
+            if kind in CONTAINERS:
+                self.push(node, scope, around)
+            elif kind == "namespace_definition":
+                self.namespace(node, scope)
+            elif kind in CLASSES:
+                self.classlike(node, node, CLASSES[kind], scope)
+            elif kind in ("declaration", "field_declaration", "function_definition"):
+                self.declaration(node, scope, around)
+            elif kind in ("preproc_def", "preproc_function_def"):
+                self.simple(node, node.child_by_field_name("name"), "macro", "")
+            elif kind in ("alias_declaration", "type_definition"):
+                self.typedef(node, scope)
+            elif kind == "preproc_include":
+                self.include(node)
+
+    def push(self, node: Node, scope: str, around: str) -> None:
+        self.stack.extend((child, scope, around) for child in reversed(node.named_children))
+
+    def text(self, node: Node) -> str:
+        return "".join(self.source[node.start_byte : node.end_byte].decode("utf-8", "replace").split())
+
+    def add(self, node: Node, name: Node, kind: str, qualname: str, head: bytes, hint: str = "") -> None:
+        row, column = name.start_point
+        short = re.split(r"::(?![^<]*>)", qualname)[-1]
+        signature = one_line(head, 300).rstrip(";{ ")
+        self.rows.append(
+            Row(short, qualname, kind, row + 1, column, node.end_point.row + 1, signature, self.comment(node), "", hint)
+        )
+
+    def comment(self, node: Node) -> str:
+        """First sentence of the comment that ends on the line above."""
+        before = node.prev_sibling
+        if before is None or before.type != "comment" or before.end_point.row < node.start_point.row - 1:
+            return ""
+        first = before
+        while (
+            first.prev_sibling is not None
+            and first.prev_sibling.type == "comment"
+            and first.prev_sibling.end_point.row == first.start_point.row - 1
+        ):
+            first = first.prev_sibling
+        lines = self.source[first.start_byte : before.end_byte].split(b"\n")[:12]
+        return sentence(b"\n".join(line.strip().lstrip(b"/*!").rstrip(b"*/").strip() for line in lines))
+
+    def simple(self, node: Node, name: Node | None, kind: str, scope: str) -> None:
+        """A definition whose head is its first line."""
+        if name is not None:
+            head = self.source[node.start_byte : node.end_byte].split(b"\n", 1)[0].rstrip(b"\\ \r")
+            self.add(node, name, kind, join(scope, self.text(name)), head)
+
+    def namespace(self, node: Node, scope: str) -> None:
+        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        inner = join(scope, self.text(name)) if name is not None else scope
+        if body is not None:
+            self.push(body, inner, "namespace")
+
+    def classlike(self, node: Node, whole: Node, kind: str, scope: str) -> None:
+        """A class, struct, union or enum with a body; a forward declaration defines nothing."""
+        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        if body is None:
+            return
+        if name is None:
+            if kind != "enum":
+                self.push(body, scope, "class")
+            return
+        qualname = join(scope, self.text(name))
+        bases = next((child for child in node.named_children if child.type == "base_class_clause"), None)
+        hint = one_line(self.source[bases.start_byte : bases.end_byte].lstrip(b": ")) if bases is not None else ""
+        self.add(whole, name, kind, qualname, self.source[node.start_byte : body.start_byte], hint)
+        if kind != "enum":
+            self.push(body, qualname, "class")
+        else:
+            for item in body.named_children:
+                if item.type == "enumerator":
+                    self.simple(item, item.child_by_field_name("name"), "constant", qualname)
+
+    def declaration(self, node: Node, scope: str, around: str) -> None:
+        """Functions, methods and members; a class defined inside the declaration is read as well."""
+        kind_node = node.child_by_field_name("type")
+        if kind_node is not None and kind_node.type in CLASSES:
+            self.classlike(kind_node, node, CLASSES[kind_node.type], scope)
+        body = node.child_by_field_name("body")
+        head = self.source[node.start_byte : body.start_byte if body is not None else node.end_byte]
+        for declarator in node.children_by_field_name("declarator"):
+            self.declared(node, declarator, head, scope, around, body is not None)
+
+    def declared(self, node: Node, declarator: Node, head: bytes, scope: str, around: str, defined: bool) -> None:
+        current: Node | None = declarator
+        function = False
+        for _ in range(32):
+            if current is None or current.type in NAMES:
+                break
+            function = function or current.type == "function_declarator"
+            inner = current.child_by_field_name("declarator")
+            current = (
+                inner
+                if inner is not None
+                else next(
+                    (c for c in current.named_children if c.type in WRAPPERS | NAMES | {"function_declarator"}), None
+                )
+            )
+        if current is None or current.type not in NAMES:
+            return
+        name = self.text(current)
+        qualname = join(scope, name)
+        if function:
+            kind = "method" if around == "class" or ("::" in name and not name.startswith("::")) else "function"
+            self.add(node, current, kind, qualname, head, "body" if defined else "")
+        elif around == "class":
+            self.add(node, current, "attribute", qualname, head)
+        elif node.type == "declaration":
+            self.add(node, current, "variable", qualname, head)
+
+    def typedef(self, node: Node, scope: str) -> None:
+        kind_node = node.child_by_field_name("type")
+        if node.type == "type_definition" and kind_node is not None and kind_node.type in CLASSES:
+            self.classlike(kind_node, node, CLASSES[kind_node.type], scope)
+        name = node.child_by_field_name("name" if node.type == "alias_declaration" else "declarator")
+        if name is not None and name.type == "type_identifier":
+            self.simple(node, name, "typedef", scope)
+
+    def include(self, node: Node) -> None:
+        path = node.child_by_field_name("path")
+        if path is not None:
+            self.imports.append(Import("", self.text(path).strip('<>"'), "", 0, "", node.start_point.row + 1, 0))
+
+
+def join(scope: str, name: str) -> str:
+    """``scope::name``; a name that starts with ``::`` stands outside every scope."""
+    return name[2:] if name.startswith("::") else f"{scope}::{name}" if scope else name

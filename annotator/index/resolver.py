@@ -1,0 +1,246 @@
+"""Links and uses: resolution run over whole files, and kept.
+
+A use is found in two steps: postings tell the few files in which the name occurs at all, and only these are resolved.
+What a file resolves to is kept beside the index, keyed by the digest of its bytes and the index's generation, because
+it depends on other files too. Losing that cache costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from annotator.errors import IndexError_
+from annotator.index import store
+from annotator.index.linking import Linker, Raw
+from annotator.index.model import Definition, Link, Use
+from annotator.index.resolution import Entry, Program, Source
+from annotator.index.worker import digest_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from annotator.workspace import Workspace
+
+CACHE = """
+CREATE TABLE IF NOT EXISTS links(
+  file INTEGER PRIMARY KEY, generation TEXT NOT NULL, digest BLOB NOT NULL, pin TEXT NOT NULL,
+  resolved INTEGER NOT NULL, unresolved INTEGER NOT NULL, body BLOB NOT NULL)
+"""
+Row = tuple[int, str, str, str, str]
+
+
+class Resolver:
+    """Links and uses over one opened index."""
+
+    def __init__(self, connection: sqlite3.Connection, workspace: Workspace) -> None:
+        self.connection, self.workspace = connection, workspace
+        row = connection.execute("SELECT value FROM meta WHERE key='generation'").fetchone()
+        self.generation = str(row[0]) if row else ""
+        self.targets: dict[tuple[int, int], Definition | None] = {}
+        self.modules: dict[str, Definition | None] = {}
+
+    @cached_property
+    def program(self) -> Program:
+        """All Python files as one program."""
+        return Program(self.connection)
+
+    @cached_property
+    def cache(self) -> sqlite3.Connection:
+        """The cache of resolved files; in memory where it cannot be written."""
+        for where in (self.workspace.index.with_name("links.sqlite"), ":memory:"):
+            try:
+                connection = sqlite3.connect(where, isolation_level=None, timeout=2, check_same_thread=False)
+                connection.execute("PRAGMA synchronous=OFF")
+                connection.execute(CACHE)
+                connection.execute("DELETE FROM links WHERE generation != ?", (self.generation,))
+                return connection
+            except sqlite3.Error:
+                connection.close()
+        raise AssertionError("a database in memory can always be opened")
+
+    def close(self) -> None:
+        """Closes the cache."""
+        if "cache" in self.__dict__:
+            self.cache.close()
+
+    def exported(self, pin: str, dotted: str) -> Definition | None:
+        """The definition that ``dotted`` leads to by imports and inheritance, if it stays inside the pins."""
+        parts = dotted.split(".")
+        for cut in range(len(parts) - 1, 0, -1):
+            module = ".".join(parts[:cut])
+            if (pin, module) not in self.program.packages:
+                continue
+            value = self.program.module(module, pin)
+            for name in parts[cut:]:
+                value = self.program.attribute(value, name)
+            if value.kind in ("entry", "instance") and value.file is not None and value.entry is not None:
+                return value.file.definition(value.entry)
+            return self.module_definition(f"{value.pin}:{value.name}") if value.kind == "module" else None
+        return None
+
+    def file(self, pin: str, path: str) -> Row:
+        """Number and facts of a file.
+
+        Raises:
+            IndexError_: the index has no such file.
+        """
+        query = "SELECT id, pin, path, module, language FROM files WHERE pin=? AND path=?"
+        row: Row | None = self.connection.execute(query, (pin, path)).fetchone()
+        if row is None:
+            raise IndexError_(f"{pin}/{path}", expected="a file of the index", found="none", remedy=store.REMEDY)
+        return row
+
+    def read(self, pin: str, path: str) -> bytes:
+        """The bytes of a pin's file.
+
+        Raises:
+            IndexError_: it cannot be read.
+        """
+        where: Path = self.workspace.tree(pin) / path
+        try:
+            return where.read_bytes()
+        except OSError as error:
+            found = str(error.strerror or error)
+            raise IndexError_(str(where), expected="the file that was indexed", found=found, remedy=store.REMEDY) from error
+
+    def raw_links(self, row: Row, data: bytes) -> list[Raw]:
+        """Links of a file as they are kept."""
+        number, digest = row[0], digest_of(data)
+        query = "SELECT body FROM links WHERE file=? AND generation=? AND digest=?"
+        kept = self.cache.execute(query, (number, self.generation, digest)).fetchone()
+        if kept:
+            return [Raw(*link) for link in json.loads(zlib.decompress(kept[0]))]
+        if row[4] == "python":
+            links = Linker(self.program, self.program.source(number), data).links()
+        else:
+            links = []
+        unresolved = sum(link.certainty == "unresolved" for link in links)
+        body = zlib.compress(json.dumps(links, separators=(",", ":")).encode(), 1)
+        values = (number, self.generation, digest, row[1], len(links) - unresolved, unresolved, body)
+        try:
+            self.cache.execute("INSERT OR REPLACE INTO links VALUES(?,?,?,?,?,?,?)", values)
+        except sqlite3.OperationalError:
+            pass  # another process writes it just now, or the disk is full: the answer stands without the cache
+        return links
+
+    def links(self, pin: str, path: str) -> list[Link]:
+        """See ``Index.links``."""
+        row = self.file(pin, path)
+        return [self.link(one) for one in self.raw_links(row, self.read(pin, path))]
+
+    def link(self, one: Raw) -> Link:
+        """A link with its target."""
+        target, external = None, one.external or None
+        if one.ordinal == -2:
+            target = self.module_definition(one.external)
+            external = None if target else one.external.partition(":")[2]
+        elif one.ordinal >= 0:
+            target = self.target(one.file, one.ordinal)
+        return Link(one.line, one.column, one.end_column, one.name, target, external, one.certainty, one.reason)
+
+    def target(self, file: int, ordinal: int) -> Definition | None:
+        """The definition of a file number and ordinal."""
+        key = (file, ordinal)
+        if key not in self.targets:
+            from annotator.index.lookup import SELECT, definition_of
+
+            row = self.connection.execute(SELECT + "WHERE d.file=? AND d.ordinal=?", key).fetchone()
+            self.targets[key] = definition_of(row) if row else None
+        return self.targets[key]
+
+    def module_definition(self, symbol: str) -> Definition | None:
+        """The definition of a module; a package without ``__init__`` has none."""
+        if symbol not in self.modules:
+            pin, _, module = symbol.partition(":")
+            files = self.program.files_of(pin, module)
+            self.modules[symbol] = files[0].definition(files[0].entries[""][0]) if files else None
+        return self.modules[symbol]
+
+    def candidates(self, definition: Definition) -> list[Row]:
+        """Files in which the name occurs: the definition's own first, then its folder, its pin, its language."""
+        numbers: set[int] = set()
+        for (packed,) in self.connection.execute("SELECT files FROM postings WHERE name=?", (definition.name,)):
+            numbers.update(struct.unpack(f"<{len(packed) // 4}I", packed))
+        folder = definition.path.rpartition("/")[0]
+        rows: list[Row] = []
+        ordered = sorted(numbers)
+        for start in range(0, len(ordered), 500):
+            part = ordered[start : start + 500]
+            query = f"SELECT id, pin, path, module, language FROM files WHERE id IN ({','.join('?' * len(part))})"
+            rows += self.connection.execute(query, part).fetchall()
+
+        def distance(row: Row) -> tuple[bool, bool, bool, bool, str, str]:
+            _, pin, path, _, language = row
+            own, same = (pin, path) == (definition.pin, definition.path), pin == definition.pin
+            aside = "/tests/" in f"/{path}" or "/testing/" in path
+            return not own, language != definition.language, not same, aside or not path.startswith(folder), pin, path
+
+        return sorted(rows, key=distance)
+
+    def same(self, definition: Definition) -> tuple[set[tuple[int, int]], str]:
+        """Keys of all definitions of the symbol (overloads, branches, stub and source), and its key as a module."""
+        from annotator.index.lookup import COLUMNS
+
+        query = f"SELECT d.file, d.ordinal, {COLUMNS} FROM definitions d JOIN files f ON f.id=d.file WHERE d.name=? AND f.pin=?"
+        rows = self.connection.execute(query, (definition.name, definition.pin))
+        keys = {(row[0], row[1]) for row in rows if row[4] == definition.module and row[5] == definition.qualname}
+        return keys, f"{definition.pin}:{definition.module}" if definition.kind == "module" else ""
+
+    def uses(self, definition: Definition, limit: int | None = None) -> list[Use]:
+        """See ``Index.uses``."""
+        found: list[Use] = []
+        for use in self.each_use(definition):
+            found.append(use)
+            if limit is not None and len(found) >= limit:
+                break
+        return found
+
+    def each_use(self, definition: Definition) -> Iterator[Use]:
+        """Uses, file by file."""
+        keys, module = self.same(definition)
+        for row in self.candidates(definition):
+            _, pin, path, _, _ = row
+            try:
+                data = self.read(pin, path)
+            except IndexError_:
+                continue
+            hits = [
+                link
+                for link in self.raw_links(row, data)
+                if ((link.file, link.ordinal) in keys or (link.ordinal == -2 and link.external == module))
+                and not self.is_definition(link, row[0])
+            ]
+            if hits:
+                yield from self.described(row, data, hits)
+
+    def is_definition(self, link: Raw, file: int) -> bool:
+        """Whether a link is the name of its own target where that is defined."""
+        if link.file != file:
+            return False
+        target = self.target(link.file, link.ordinal)
+        return target is not None and (target.line, target.column) == (link.line, link.column)
+
+    def described(self, row: Row, data: bytes, hits: list[Raw]) -> Iterator[Use]:
+        """Uses with their line's text and the definition around."""
+        from annotator.index.languages import decode
+
+        number, pin, path, module, _ = row
+        lines = decode(data).split("\n")
+        query = "SELECT qualname, line, end_line FROM definitions WHERE file=? AND kind IN ('class','function','method','struct') ORDER BY ordinal"
+        spans = self.connection.execute(query, (number,)).fetchall()
+        for link in hits:
+            around = [qualname for qualname, first, last in spans if first <= link.line <= last]
+            within = f"{pin}:{'.'.join(filter(None, (module, around[-1] if around else '')))}"
+            text = lines[link.line - 1].strip() if link.line <= len(lines) else ""
+            yield Use(pin, path, link.line, link.column, text, within, link.certainty)
+
+    def tally(self) -> dict[str, tuple[int, int, int]]:
+        """Per pin: files resolved so far, identifiers that resolve, identifiers that do not."""
+        query = "SELECT pin, count(*), sum(resolved), sum(unresolved) FROM links WHERE generation=? GROUP BY pin"
+        return {pin: (files, good, bad) for pin, files, good, bad in self.cache.execute(query, (self.generation,))}
