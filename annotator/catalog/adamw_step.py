@@ -65,7 +65,7 @@ def _join(parts: list[Any]) -> Any:
 
 @contextlib.contextmanager
 def _default_dtype(dtype: Any) -> Iterator[None]:
-    """PyTorch counts steps in the default dtype, and its differentiable path computes bias corrections from the count."""
+    """PyTorch counts steps in the default dtype, and the differentiable path corrects biases by that count."""
     import torch
 
     before = torch.get_default_dtype()
@@ -107,6 +107,11 @@ def _taken(optimiser: Any, tensors: list[Any], gradient: Any) -> dict[str, Any]:
         for state in held:
             state.update({name: state[name].clone()} if name in state else {})
     return row
+
+
+def _moves(case: Case) -> str | None:
+    """The differentiable path divides by the step size, whose slope at 0 is not a number."""
+    return None if case.knobs["lr"] > 0 else "it divides by lr"
 
 
 STATE = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
@@ -162,6 +167,7 @@ IMPLEMENTATIONS = (
         call=_reference(foreach=False, differentiable=True),
         symbols=("torch:torch.optim.adamw.AdamW", "torch:torch.optim.adam._single_tensor_adam"),
         requires=("torch",),
+        accepts=_moves,
     ),
     Implementation(
         name="minimal-torch",

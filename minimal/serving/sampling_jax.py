@@ -154,7 +154,8 @@ def apply_top_p(logits: Array, top_p: Array) -> Array:
     order = jnp.argsort(logits, axis=-1, stable=True)  # [B, V]
     ascending = jnp.take_along_axis(logits, order, axis=-1)  # [B, V]
     tail = jax.nn.softmax(ascending, axis=-1).cumsum(axis=-1)  # [B, V]
-    removed = (tail <= 1 - top_p[:, None]).at[:, -1].set(False)  # [B, V], by rank
+    removed = (tail <= 1 - top_p[:, None]) & (top_p[:, None] < 1)  # [B, V], by rank
+    removed = removed.at[:, -1].set(False)
     return jnp.where(jnp.take_along_axis(removed, order.argsort(axis=-1), axis=-1), -jnp.inf, logits)  # by token
 
 

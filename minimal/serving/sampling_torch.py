@@ -152,7 +152,7 @@ def apply_top_p(logits: Tensor, top_p: Tensor) -> Tensor:
     """
     ascending, order = logits.sort(dim=-1, stable=True)  # [B, V] each
     tail = ascending.softmax(dim=-1).cumsum(dim=-1)  # [B, V]
-    removed = tail <= 1 - top_p[:, None]  # [B, V], by rank
+    removed = (tail <= 1 - top_p[:, None]) & (top_p[:, None] < 1)  # [B, V], by rank
     removed[:, -1] = False
     return logits.masked_fill(removed.gather(-1, order.argsort(dim=-1)), -torch.inf)  # by token
 
