@@ -10,39 +10,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import random
 import tempfile
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 from annotator import pins
+from annotator.catalog._third_party import default_dtype, quiet
 
 WORDS = {"<pad>": 0, "<eos>": 1, "a": 2, "b": 3}
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Import and build third-party code without its warnings and progress bars, and leave the random state alone.
-
-    Importing TRL loads ``torch.compile``, which warns that parts of torch itself are deprecated; constructors seed
-    every generator. Neither says anything about the contract.
-    """
-    import numpy as np
-    import torch
-
-    states = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            yield
-        finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])
-
-
 def _tokenizer() -> Any:
-    from tokenizers import Tokenizer, models
+    from tokenizers import Tokenizer, models  # type: ignore[import-untyped]
     from transformers import PreTrainedTokenizerFast
 
     words = Tokenizer(models.WordLevel(WORDS, unk_token="a"))
@@ -121,19 +100,8 @@ def dpo_trainer() -> Any:
 
 @contextlib.contextmanager
 def run_as(trainer: Any, like: Any) -> Iterator[None]:
-    """Let a trainer's method work on the device and in the floating dtype of the tensor ``like``.
-
-    The default dtype matters: TRL divides integer counts and makes scalars from Python floats, and torch gives both
-    the default dtype, so that a float64 input is otherwise met by factors that are only right to float32.
-    """
+    """Let a trainer's method work on the device and in the floating dtype of the tensor ``like``."""
     from unittest import mock
 
-    import torch
-
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(like.dtype)
-    try:
-        with mock.patch.object(type(trainer.accelerator), "device", like.device):
-            yield
-    finally:
-        torch.set_default_dtype(before)
+    with default_dtype(like), mock.patch.object(type(trainer.accelerator), "device", like.device):
+        yield

@@ -121,17 +121,10 @@ def _minimal_torch(**inputs: Any) -> Outputs:
     return _named(dpo_torch.dpo_loss(**inputs))
 
 
-@functools.cache
-def _jitted() -> Any:
-    import jax
-
+def _minimal_jax(**inputs: Any) -> Outputs:
     from minimal.post_training import dpo_jax
 
-    return jax.jit(dpo_jax.dpo_loss, static_argnames=("loss_type", "f_divergence"))
-
-
-def _minimal_jax(**inputs: Any) -> Outputs:
-    return _named(_jitted()(**inputs))
+    return _named(dpo_jax.dpo_loss(**inputs))
 
 
 IMPLEMENTATIONS = (
@@ -168,7 +161,7 @@ def _case(label: str, logps: Mapping[str, Any], lengths: tuple[list[int], list[i
     import numpy as np
 
     width = np.asarray(logps[LOGPS[0]]).shape[1]
-    inputs = {name: np.asarray(logps[name], dtype=np.float64) for name in LOGPS}
+    inputs: dict[str, np.ndarray] = {name: np.asarray(logps[name], dtype=np.float64) for name in LOGPS}
     sides = zip(("chosen_mask", "rejected_mask"), lengths, strict=True)
     inputs |= {name: np.arange(width) < np.array(side)[:, None] for name, side in sides}  # [B, T]
     return Case(inputs=inputs, knobs={**{k.name: k.default for k in KNOBS}, **knobs}, label=label)
@@ -462,9 +455,9 @@ CONTRACT = Contract(
     title="Direct preference optimisation and its relatives",
     doc=(
         "With h = log pi(y) - log pi_ref(y), summed over the real tokens of a completion, DPO's loss is the mean over"
-        " pairs of -log sigmoid(beta (h_chosen - h_rejected)); its relatives ask something else of the same h. The rewards"
-        " beta h are logged, without gradient. Completions are right-padded; masked slots may hold anything finite."
-        " arXiv 2305.18290; IPO 2310.12036."
+        " pairs of -log sigmoid(beta (h_chosen - h_rejected)); its relatives ask something else of the same h. The"
+        " rewards beta h are logged, without gradient. Completions are right-padded; masked slots may hold anything"
+        " finite. arXiv 2305.18290; IPO 2310.12036."
     ),
     inputs=(
         _logps("policy_chosen_logps", "Log-probability of each token of the chosen completion.", differentiable=True),

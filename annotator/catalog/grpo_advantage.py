@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from annotator import pins
 from annotator.catalog import _trl
+from annotator.catalog._third_party import default_dtype, quiet
 from annotator.contracts.model import Case, Contract, Deviation, Implementation, Input, Knob, Output
 
 if TYPE_CHECKING:
@@ -27,20 +28,21 @@ Outputs = Mapping[str, Any]
 
 @functools.cache
 def _core_algos() -> Any:
-    with _trl.quiet():
+    with quiet():
         return pins.load("verl:verl.trainer.ppo.core_algos")
 
 
 def _verl_call(
     estimator: str, token_level_rewards: Any, response_mask: Any, group: Any, *, eps: float, scale: str
 ) -> Outputs:
-    advantages, _ = getattr(_core_algos(), estimator)(
-        token_level_rewards=token_level_rewards,
-        response_mask=response_mask,
-        index=group.cpu().numpy(),
-        epsilon=eps,
-        norm_adv_by_std_in_grpo=scale == "group",
-    )
+    with default_dtype(token_level_rewards):
+        advantages, _ = getattr(_core_algos(), estimator)(
+            token_level_rewards=token_level_rewards,
+            response_mask=response_mask,
+            index=group.cpu().numpy(),
+            epsilon=eps,
+            norm_adv_by_std_in_grpo=scale == "group",
+        )
     return {"advantages": advantages}
 
 
@@ -95,17 +97,10 @@ def _minimal_torch(token_level_rewards: Any, response_mask: Any, group: Any, **k
     return {"advantages": grpo_torch.grpo_advantages(token_level_rewards, response_mask, group, **knobs)}
 
 
-@functools.cache
-def _jitted() -> Any:
-    import jax
-
+def _minimal_jax(token_level_rewards: Any, response_mask: Any, group: Any, **knobs: Any) -> Outputs:
     from minimal.post_training import grpo_jax
 
-    return jax.jit(grpo_jax.grpo_advantages, static_argnames=("scale", "singleton"))
-
-
-def _minimal_jax(token_level_rewards: Any, response_mask: Any, group: Any, **knobs: Any) -> Outputs:
-    return {"advantages": _jitted()(token_level_rewards, response_mask, group, **knobs)}
+    return {"advantages": grpo_jax.grpo_advantages(token_level_rewards, response_mask, group, **knobs)}
 
 
 def _sizes(case: Case) -> set[int]:
@@ -447,7 +442,8 @@ CONTRACT = Contract(
     doc=(
         "The advantage of token t of response i is (r_i - mean r) / (std r + eps) over the responses r to the same"
         " prompt, with Bessel's correction, and 0 where the mask is off. r_i is the sum of response i's token"
-        " rewards, masked slots included. Advantages are weights: no gradient passes. DeepSeekMath, arXiv 2402.03300, 4.1.2."
+        " rewards, masked slots included. Advantages are weights: no gradient passes. DeepSeekMath, arXiv 2402.03300,"
+        " section 4.1.2."
     ),
     inputs=(
         Input(
