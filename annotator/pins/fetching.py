@@ -146,8 +146,10 @@ def _bring(job: _Job) -> Fetched:
         damaged = job.repair and _is_damaged(job)
         if not damaged:
             return Fetched(job.pin.name, job.workspace.tree(job.pin.name).resolve(), skipped=True)
-    with _alone(job.workspace.cache / "locks" / job.pin.slug):
+    with _alone(job.workspace.cache / "locks" / job.pin.slug) as held:
         received = 0
+        if held:
+            _sweep(job)
         if damaged or not _is_cached(job):
             received = _make(job, damaged)
         _place(job)
@@ -168,6 +170,12 @@ def _is_damaged(job: _Job) -> bool:
 def _is_cached(job: _Job) -> bool:
     cached = trees.cached_tree(job.workspace, job.pin)
     return cached.is_dir() and trees.manifest_beside(cached).is_file()
+
+
+def _sweep(job: _Job) -> None:
+    """Remove drafts that a killed fetch of this pin left; nobody else can be at work on it while the lock is held."""
+    for draft in (job.workspace.cache / "trees").glob(f".{job.pin.slug}.*"):
+        shutil.rmtree(draft, ignore_errors=True) if draft.is_dir() else draft.unlink()
 
 
 def _make(job: _Job, damaged: bool) -> int:
@@ -223,7 +231,11 @@ def _fill(job: _Job, writer: Writer, draft: Path) -> int:
     if pin.kind == "git":
         if job.offline and job.mirror is None:
             raise registry.no_network(pin, "the network is not to be used")
-        gitsource.checkout(pin, job.mirror, keep, writer, draft / "git")
+        job.progress.start(pin.name, None)
+        try:
+            gitsource.checkout(pin, job.mirror, keep, writer, draft / "git")
+        finally:
+            job.progress.finish(pin.name)
         return 0
     remote = registry.Remote(pin, offline=job.offline)
     try:
@@ -300,18 +312,20 @@ def _remove_ours(job: _Job, place: Path, aside: Path) -> None:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock file, so that two processes do not download the same bytes; waits for the other one."""
+def _alone(path: Path) -> Iterator[bool]:
+    """Hold a lock file, so that two processes do not download the same bytes; waits for the other one.
+
+    Gives False on systems without such locks. Moving into place is one step there too; only a download may be doubled.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(path.name + ".lock").open("w") as file:
         try:
             import fcntl
         except ImportError:
-            # No such lock on this system: moving into place is atomic all the same, only a download may be done twice.
-            yield
+            yield False
             return
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield True
 
 
 def relock(

@@ -277,13 +277,23 @@ def test_a_killed_fetch_leaves_nothing_half_done(tmp_path: Path, monkeypatch: py
     verify(place, "toy")
 
 
+def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
+    (tmp_path / NAMES["wheel"]).write_bytes(WHEEL)
+    place = workspace(tmp_path, toy=table("wheel", WHEEL))
+    slug = read_lock(place.lock)["toy"].slug
+    (place.cache / "trees" / f".{slug}.killed" / "tree").mkdir(parents=True)
+    (place.cache / "trees" / f".{slug}.manifest.json.killed").touch()
+    fetch(place, mirrors={"toy": tmp_path})
+    assert sorted(path.name for path in (place.cache / "trees").iterdir()) == [slug, f"{slug}.manifest.json"]
+
+
 @pytest.mark.parametrize("alone", [True, False], ids=["waiting", "racing"])
 def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
     """Two checkouts with one cache; also without the lock file, as on systems that have none."""
     mirrors = {"toy": tmp_path}
     (tmp_path / NAMES["wheel"]).write_bytes(WHEEL)
     if not alone:
-        monkeypatch.setattr(fetching, "_alone", lambda path: nullcontext())
+        monkeypatch.setattr(fetching, "_alone", lambda path: nullcontext(False))
     places = [workspace(tmp_path / str(number), toy=table("wheel", WHEEL)) for number in range(4)]
     shared = [Workspace(root=place.root, cache=tmp_path / "cache", state=place.state) for place in places]
     failed: list[BaseException] = []
