@@ -14,7 +14,7 @@ import click
 
 from annotator import __version__
 from annotator.console import Bar, bold, dim, emit, verdict
-from annotator.errors import AnnotatorError, did_you_mean, near_matches
+from annotator.errors import AnnotatorError, SymbolNotFound, did_you_mean, near_matches
 from annotator.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -133,13 +133,26 @@ def index(pins: tuple[str, ...], jobs: int | None, as_json: bool) -> None:
     """Build or refresh the index of the fetched pins."""
     from annotator import index as package
 
+    workspace = _workspace()
     with Bar("files") as bar:
-        report = package.build(_workspace(), list(pins) or None, progress=bar, jobs=jobs)
+        report = package.build(workspace, list(pins) or None, progress=bar, jobs=jobs)
+    with package.Index.open(workspace) as opened:
+        stats = opened.stats()
     if as_json:
-        emit(_plain(report))
+        emit(_plain(report) | {"pins": stats})
         return
-    for line in report.lines():
-        click.echo(line)
+    for name, row in stats.items():
+        counted = (f"{row[what]:>9,} {what}" for what in ("files", "lines", "definitions"))
+        click.echo(f"{bold(f'{name:<6}')} {' '.join(counted)}{_resolved(row)}")
+    click.echo(f"{report.parsed:,} files parsed, {report.removed:,} removed, in {report.seconds:.1f} s")
+    for line in report.skipped:
+        click.echo(f"not read: {line}", err=True)
+
+
+def _resolved(row: dict[str, int | float]) -> str:
+    if not row.get("linked_files"):
+        return ""
+    return f" {row['unresolved_share']:>6.1%} unresolved in the {row['linked_files']:,} files looked into"
 
 
 @cli.command()
@@ -151,13 +164,13 @@ def index(pins: tuple[str, ...], jobs: int | None, as_json: bool) -> None:
 @_json
 def find(name: str, pin: str | None, kind: str | None, uses: bool, limit: int, as_json: bool) -> None:
     """Definition, signature, docstring head and uses of NAME; which readings and contracts are about it."""
-    from annotator.index import Index, SymbolNotFound
+    from annotator.index import Index
 
     workspace = _workspace()
     with Index.open(workspace) as opened:
         found = opened.find(name, pin=pin, kind=kind, limit=limit)
         if not found:
-            raise SymbolNotFound(name, opened.suggest(name))
+            raise SymbolNotFound(name, opened.near(pin or "", name))
         about = _told(workspace)
         rows = [_found(workspace, opened, item, about) for item in found]
         if uses:

@@ -5,6 +5,8 @@ Apart from the site because it needs nothing of it: no MkDocs, no HTML.
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from annotator.console import bold, dim, emit
@@ -61,9 +63,9 @@ def _show(workspace: Workspace, count: str, step: Step, place: Anchor) -> None:
     from rich.markdown import Markdown
     from rich.syntax import Syntax
 
-    console = Console(highlight=False)
+    console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=120)
     click.echo(f"{bold(count)}  {bold(step.symbol)}  {dim(f'{place.path}:{place.first}')}")
     code = "\n".join(_lines(workspace, place))
     lexer = "python" if place.path.endswith((".py", ".pyi")) else "cpp"
-    console.print(Syntax(code, lexer, line_numbers=True, start_line=place.first, theme="ansi_dark"))
+    console.print(Syntax(code, lexer, line_numbers=True, start_line=place.first, theme="ansi_dark", word_wrap=True))
     console.print(Markdown(step.note))
