@@ -14,11 +14,10 @@ import click
 
 from annotator import __version__
 from annotator.console import Bar, bold, dim, emit, verdict
-from annotator.errors import AnnotatorError, SymbolNotFound, did_you_mean, near_matches
+from annotator.errors import AnnotatorError, did_you_mean, near_matches
 from annotator.workspace import Workspace
 
 if TYPE_CHECKING:
-    from annotator.index import Definition, Index
     from annotator.readings import Reading
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -164,69 +163,14 @@ def _resolved(row: dict[str, int | float]) -> str:
 @_json
 def find(name: str, pin: str | None, kind: str | None, uses: bool, limit: int, as_json: bool) -> None:
     """Definition, signature, docstring head and uses of NAME; which readings and contracts are about it."""
-    from annotator.index import Index
+    from annotator.about import about, lines
 
-    workspace = _workspace()
-    with Index.open(workspace) as opened:
-        found = opened.find(name, pin=pin, kind=kind, limit=limit)
-        if not found:
-            raise SymbolNotFound(name, opened.near(pin or "", name))
-        about = _told(workspace)
-        rows = [_found(workspace, opened, item, about) for item in found]
-        if uses:
-            for item, row in zip(found, rows, strict=True):
-                if as_json or item is found[0]:
-                    row["uses"] = [_plain(use) for use in opened.uses(item, limit=limit)]
+    rows = about(_workspace(), name, pin=pin, kind=kind, uses=uses, limit=limit)
     if as_json:
         emit(rows)
         return
-    for row in rows:
-        _show_definition(row)
-
-
-def _told(workspace: Workspace) -> dict[str, list[dict[str, str]]]:
-    """Symbol → the steps of readings about it, from the anchors' lock."""
-    from annotator.readings import read_anchors
-
-    told: dict[str, list[dict[str, str]]] = {}
-    for key, record in read_anchors(workspace).items():
-        reading, _, step = key.partition("#")
-        told.setdefault(record.symbol, []).append({"reading": reading, "step": step})
-    return told
-
-
-def _contracts(workspace: Workspace, steps: list[dict[str, str]]) -> list[str]:
-    """The contracts that these steps name, in their order."""
-    from annotator.readings import read_page
-
-    pages = {step["reading"]: read_page(workspace, f"walkthroughs/{step['reading']}.md") for step in steps}
-    wanted = {(step["reading"], step["step"]) for step in steps}
-    named = (
-        step.options.get("contract") for name, page in pages.items() for step in page.steps if (name, step.id) in wanted
-    )
-    return list(dict.fromkeys(name for name in named if name))
-
-
-def _found(
-    workspace: Workspace, opened: Index, item: Definition, told: dict[str, list[dict[str, str]]]
-) -> dict[str, Any]:
-    steps = told.get(item.symbol, [])
-    return _plain(item) | {"symbol": item.symbol, "readings": steps, "contracts": _contracts(workspace, steps)}
-
-
-def _show_definition(row: dict[str, Any]) -> None:
-    click.echo(f"{bold(row['symbol'])}  {dim(row['kind'])}")
-    click.echo(f"  {row['path']}:{row['line']}")
-    for part in (row["signature"], row["doc"]):
-        if part:
-            click.echo(f"  {part}")
-    for step in row["readings"]:
-        click.echo(f"  read in walkthroughs/{step['reading']}.md, step {step['step']}")
-    for name in row["contracts"]:
-        click.echo(f"  shown by the contract {name}")
-    for use in row.get("uses", []):
-        inside = f" in {use['within']}" if use["within"] else ""
-        click.echo(dim(f"    {use['certainty']:<9}") + f" {use['path']}:{use['line']}{inside}")
+    for line in lines(rows):
+        click.echo(line)
 
 
 @cli.command()
@@ -334,8 +278,7 @@ def conform(
 
     chosen = [catalog.contract(name) for name in (contracts or catalog.names())]
     if listing:
-        rows = [{"contract": c.name, "kind": c.kind, "title": c.title} for c in chosen]
-        emit(rows) if as_json else [click.echo(f"{bold(r['contract']):<24} {r['kind']:<13} {r['title']}") for r in rows]
+        _list_contracts(chosen, as_json)
         return
     if power:
         sys.exit(_power(chosen, as_json))
@@ -359,6 +302,14 @@ def conform(
         path = package.proofs.record(_workspace(), findings)
         click.echo(f"recorded in {path}", err=True)
     sys.exit(0 if all(finding.passed for finding in findings) else 1)
+
+
+def _list_contracts(chosen: list[Any], as_json: bool) -> None:
+    if as_json:
+        emit([{"contract": item.name, "kind": item.kind, "title": item.title} for item in chosen])
+        return
+    for item in chosen:
+        click.echo(f"{bold(f'{item.name:<16}')} {item.kind:<13} {item.title}")
 
 
 def _show_findings(name: str, findings: list[Any]) -> None:

@@ -1,0 +1,87 @@
+"""`annotator find`: all that is known about a name, gathered from the index, the anchors and the readings.
+
+Apart from the index because readings and contracts come after it in the chain. Imports nothing heavy: it must answer at
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from annotator.console import bold, dim
+from annotator.errors import SymbolNotFound
+from annotator.index import Definition, Index
+from annotator.readings import read_anchors, read_page
+from annotator.workspace import Workspace
+
+Row = dict[str, Any]
+
+
+def about(workspace: Workspace, name: str, *, pin: str | None, kind: str | None, uses: bool, limit: int) -> list[Row]:
+    """The definitions that ``name`` may mean, best first, the uses of the best, and the steps and contracts about each.
+
+    Raises:
+        SymbolNotFound: there is none; near matches are suggested.
+    """
+    steps = _steps(workspace)
+    with Index.open(workspace) as index:
+        found = index.find(name, pin=pin, kind=kind, limit=limit)
+        if not found:
+            raise SymbolNotFound(name, index.near(pin or "", name))
+        rows = [_row(workspace, item, steps.get(item.symbol, [])) for item in found]
+        if uses:
+            rows[0]["uses"] = [asdict(use) for use in index.uses(found[0], limit=limit)]
+    return rows
+
+
+def _steps(workspace: Workspace) -> dict[str, list[Row]]:
+    """Symbol → the steps of readings about it, from the anchors' lock."""
+    steps: dict[str, list[Row]] = {}
+    for key, record in read_anchors(workspace).items():
+        reading, _, step = key.partition("#")
+        steps.setdefault(record.symbol, []).append({"reading": reading, "step": step})
+    return steps
+
+
+def _row(workspace: Workspace, item: Definition, steps: list[Row]) -> Row:
+    return asdict(item) | {"symbol": item.symbol, "readings": steps, "contracts": _contracts(workspace, steps)}
+
+
+def _contracts(workspace: Workspace, steps: list[Row]) -> list[str]:
+    """The contracts that these steps name, each once, in the order of the readings."""
+    wanted = {(step["reading"], step["step"]) for step in steps}
+    pages = (read_page(workspace, f"walkthroughs/{name}.md") for name in dict.fromkeys(s["reading"] for s in steps))
+    named = [step.options.get("contract") for page in pages for step in page.steps if (page.name, step.id) in wanted]
+    return list(dict.fromkeys(name for name in named if name))
+
+
+def lines(rows: list[Row]) -> Iterator[str]:
+    """The rows for a terminal: the best in full, a line for each of the others."""
+    yield from _whole(rows[0])
+    if len(rows) > 1:
+        yield dim("also")
+        for row in rows[1:]:
+            yield f"  {row['symbol']}  {dim(row['kind'])}  {_place(row)}"
+
+
+def _whole(row: Row) -> Iterator[str]:
+    yield f"{bold(row['symbol'])}  {dim(row['kind'])}"
+    yield f"  {_place(row)}"
+    yield from (f"  {part}" for part in (row["signature"], row["doc"]) if part)
+    for reading in dict.fromkeys(step["reading"] for step in row["readings"]):
+        ids = ", ".join(step["step"] for step in row["readings"] if step["reading"] == reading)
+        yield f"  read in walkthroughs/{reading}.md, steps {ids}"
+    yield from (f"  shown by the contract {name}" for name in row["contracts"])
+    yield from _uses(row)
+
+
+def _uses(row: Row) -> Iterator[str]:
+    for use in row.get("uses", []):
+        inside = f"  in {use['within'].partition(':')[2]}" if use["within"] else ""
+        yield dim(f"  used, {use['certainty']:<9}") + f" {_place(use)}{inside}"
+
+
+def _place(row: Row) -> str:
+    return f"vendored_refs/{row['pin']}/{row['path']}:{row['line']}"
