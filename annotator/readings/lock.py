@@ -77,7 +77,8 @@ def read_anchors(workspace: Workspace) -> dict[str, Record]:
 
 
 def _from_json(entry: Mapping[str, Any]) -> Record:
-    return Record(**{name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()})
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+    return Record(**values)
 
 
 def write_anchors(workspace: Workspace, index: Index | None = None) -> list[str]:

@@ -259,9 +259,8 @@ def _one_option(name: object, value: yaml.Node, seen: Mapping[str, str], place: 
     if name in seen:
         raise ReadingError(place, expected=f"{name!r} once", found="it twice")
     if not isinstance(value, yaml.ScalarNode) or not value.value.strip():
-        raise ReadingError(
-            place, expected=f"text for {name!r}", found="none" if isinstance(value, yaml.ScalarNode) else value.id
-        )
+        found = "none" if isinstance(value, yaml.ScalarNode) else "a list or mapping"
+        raise ReadingError(place, expected=f"text for {name!r}", found=found)
     if value.tag != "tag:yaml.org,2002:str":
         raise ReadingError(place, expected=f"text for {name!r}", found=value.value, remedy="put it in quotes")
     if name == "id" and not _ID.fullmatch(value.value):

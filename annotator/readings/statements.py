@@ -62,6 +62,12 @@ _BARE = frozenset(
 )
 """Where parentheses around the whole expression say nothing (Python)."""
 
+_DEFINING = {
+    *("module", "block", "decorated_definition", "if_statement", "elif_clause", "else_clause", "try_statement"),
+    *("except_clause", "finally_clause", "with_statement", "for_statement", "while_statement"),
+}
+"""Where definitions of Python may stand."""
+
 Lines = tuple[int, int]
 
 
@@ -157,7 +163,8 @@ def _definitions(node: Node, prefix: str = "") -> Iterator[tuple[Node, str]]:
         qualname = f"{prefix}{name}"
         if name:
             yield child, qualname
-        yield from _definitions(child, f"{qualname}." if name else prefix)
+        if name or child.type in _DEFINING:
+            yield from _definitions(child, f"{qualname}." if name else prefix)
 
 
 def _name(node: Node) -> str:

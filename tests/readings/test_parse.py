@@ -49,7 +49,7 @@ def test_ids(body: str, ids: list[str]) -> None:
         ("/// step | verl:a\n    banana: x\nnote\n///", 4, "a step may have from, to"),
         ("/// step | verl:a\n    from: a\n    from: b\nnote\n///", 5, "it twice"),
         ("/// step | verl:a\n    from: 12\nnote\n///", 4, "put it in quotes"),
-        ("/// step | verl:a\n    from: [1, 2]\nnote\n///", 4, "found sequence"),
+        ("/// step | verl:a\n    from: [1, 2]\nnote\n///", 4, "found a list or mapping"),
         ("/// step | verl:a\n    from:\nnote\n///", 4, "expected text"),
         ("/// step | verl:a\n    from: x\n    to: 'y\nnote\n///", 5, "options as YAML"),
         ("/// step | verl:a\n    from: f(a)[b]: c: d\nnote\n///", 4, "options as YAML"),
