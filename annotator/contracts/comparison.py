@@ -34,9 +34,9 @@ _TINY = 1e-300
 def bound(dtype: str, reference_error: float) -> float:
     """What an implementation may err in ``dtype``, the reference having erred by ``reference_error`` on the same cases.
 
-    Twice the reference's own error, and never less than the unit roundoff: the result has to be rounded.
+    Twice the reference's own error, which counts as one unit roundoff at least: the result has to be rounded.
     """
-    return FLOAT64_BOUND if dtype == "float64" else max(2.0 * reference_error, ROUNDOFF[dtype])
+    return FLOAT64_BOUND if dtype == "float64" else 2.0 * max(reference_error, ROUNDOFF[dtype])
 
 
 def error(found: np.ndarray, expected: np.ndarray, *, exact: bool = False, condition: float = 0.0) -> float:

@@ -307,6 +307,7 @@ def _failed(job: _Job, finding: Finding, faults: list[Fault], limits: tuple[floa
         device=job.device,
         gradient=job.implementation.differentiable,
         accepts=job.implementation.accepts,
+        known=job.cases,
     )
     return replace(finding, status="failed", reason=reason or (shown.reason if shown else ""), witness=shown)
 
@@ -321,6 +322,7 @@ def show(
     device: str = "cpu",
     gradient: bool = True,
     accepts: Callable[[Case], str | None] = lambda case: None,
+    known: Sequence[Case] = (),
 ) -> Witness | None:
     """The smallest case on which ``call`` is further from the oracle than ``limits`` allow, and where."""
 
@@ -334,7 +336,7 @@ def show(
             return True
         return any(map(_exceeds, split(parts), limits))
 
-    case = witness(oracle.contract, differs, examples=100, budget=300)
+    case = witness(oracle.contract, differs, examples=50, budget=150, known=known)
     return None if case is None else _located(oracle, call, backend, case, dtype, limits, device, gradient)
 
 

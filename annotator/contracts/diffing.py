@@ -375,9 +375,7 @@ class _Session:
                 e > limit for e, limit in zip(split(self._parts(oracle, case, nearest.dtype)[2]), limits, strict=True)
             )
 
-        case = witness(self.contract, differs, budget=250)
-        if case is None:
-            case = next((case for case in self.cases if differs(case)), None)
+        case = witness(self.contract, differs, budget=250, known=self.cases)
         if case is None:
             return None
         found, expected, parts = self._parts(oracle, case, nearest.dtype)

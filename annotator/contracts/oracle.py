@@ -15,7 +15,7 @@ import numpy as np
 
 from annotator.contracts.comparison import FLOAT64_BOUND, GRADIENT, part
 from annotator.contracts.model import Case, Contract, Implementation
-from annotator.contracts.running import ROUNDOFF, Fault, Result, masters, run
+from annotator.contracts.running import ROUNDOFF, Fault, Result, masters, normal, run
 from annotator.errors import ContractError
 
 _SMALL, _LARGE = 2.0**-44, 2.0**-36
@@ -80,7 +80,8 @@ class Oracle:
         except Fault:
             return {}
         keys = [*base.outputs, *(GRADIENT + name for name in base.gradients)]
-        return {key: _slope(part(base, key), part(near, key), part(far, key)) for key in keys}
+        slopes = {key: _slope(part(base, key), part(near, key), part(far, key)) for key in keys}
+        return {key: max(slope, _natural(case, base, key)) for key, slope in slopes.items()}
 
 
 def _value_source(contract: Contract, reference: Implementation) -> Implementation | None:
@@ -123,6 +124,23 @@ def _moved(contract: Contract, case: Case, step: float) -> Case:
             signs = random.choice([-1.0, 1.0], size=np.shape(inputs[item.name]))
             inputs[item.name] = inputs[item.name] * (1.0 + step * signs)
     return replace(case, inputs=inputs)
+
+
+def _natural(case: Case, base: Result, key: str) -> float:
+    """The unit of a gradient, ``sum|output * w| / max|input|``; 0 for outputs.
+
+    ``L`` itself is only known to a rounding, so no gradient is known below that rounding over the size of its input:
+    two parts that cancel leave 0 or 1e-19.
+    """
+    if not key.startswith(GRADIENT):
+        return 0.0
+    array = np.abs(np.asarray(case.inputs[key.removeprefix(GRADIENT)], dtype=np.float64))
+    size = float(array[np.isfinite(array)].max(initial=0.0))
+    terms = [
+        np.where(np.isfinite(base.outputs[n]), base.outputs[n], 0.0) * normal(n, base.outputs[n].shape)
+        for n in base.carried
+    ]
+    return float(sum(np.abs(term).sum() for term in terms)) / size if size else 0.0
 
 
 def _slope(base: np.ndarray, near: np.ndarray, far: np.ndarray) -> float:

@@ -6,7 +6,7 @@ Everything here is deterministic: a fixed seed, no example database, budgets cou
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,9 +65,14 @@ class _Found(Exception):
 
 
 def witness(
-    contract: Contract, differs: Callable[[Case], bool], *, examples: int = 100, budget: int = 600
+    contract: Contract,
+    differs: Callable[[Case], bool],
+    *,
+    examples: int = 100,
+    budget: int = 600,
+    known: Sequence[Case] = (),
 ) -> Case | None:
-    """A small case on which ``differs`` holds, shrunk by Hypothesis; else the smallest such edge case; else None.
+    """A small case on which ``differs`` holds, shrunk by Hypothesis; else the smallest of ``known`` and the edge cases; else None.
 
     ``budget`` bounds the calls of ``differs``; the smallest case seen by then is the answer.
     """
@@ -87,8 +92,8 @@ def witness(
         # Hypothesis calls the test flaky once the budget has run out under it; what was seen still holds.
         if not seen:
             raise
-    candidates = seen or [case for case in contract.edges() if differs(case)]
-    return min(candidates, key=size, default=None)
+    others = () if seen else sorted((*known, *contract.edges()), key=size)
+    return min(seen, key=size) if seen else next((case for case in others if differs(case)), None)
 
 
 def size(case: Case) -> tuple[int, int, int]:
