@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from annotator.errors import SymbolNotFound, did_you_mean
-from annotator.readings.parse import Reading, fences
+from annotator.readings.parse import Reading, fences, lines_of
 from annotator.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _reference(reading: Reading, kind: Kind, target: str, line: int) -> Referenc
 
 def _prose(reading: Reading) -> str:
     """The text with code fences and the options of steps left blank, line by line."""
-    lines = reading.text.splitlines()
+    lines = lines_of(reading.text)
     silent = fences(lines)
     for step in reading.steps:
         for line in range(step.line, max(step.places.values(), default=step.line)):
@@ -192,7 +192,7 @@ def _dead_page(reference: Reference, readings: Iterable[Reading], workspace: Wor
 
 def fragments(reading: Reading) -> set[str]:
     """What a link may name within the page: ``step-<id>`` and the slugs of headings."""
-    lines = reading.text.splitlines()
+    lines = lines_of(reading.text)
     heads = [
         m.group(1)
         for line, fenced in zip(lines, fences(lines), strict=True)

@@ -103,7 +103,7 @@ def parse(text: str, path: str) -> Reading:
             note; an
             option that is unknown, given twice, or not text; YAML that cannot be read; an id given twice.
     """
-    lines = text.splitlines()
+    lines = lines_of(text)
     live = [not fenced for fenced in fences(lines)]
     steps = _named([_step(block, path) for block in _blocks(lines, live, path) if block.name == "step"])
     return Reading(path, _title(lines, live, path), steps, text)
@@ -129,6 +129,11 @@ def read_page(workspace: Workspace, path: str) -> Reading:
         return parse((workspace.root / path).read_text(encoding="utf-8"), path)
     except UnicodeDecodeError as error:
         raise ReadingError(path, expected="UTF-8", found=f"a wrong byte at {error.start}") from error
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a page as Python-Markdown and editors count them; `str.splitlines` would also cut at form feeds."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def fences(lines: list[str]) -> list[bool]:

@@ -6,6 +6,8 @@ from typing import ClassVar
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from annotator.errors import ReadingError
 from annotator.readings import parse
@@ -123,3 +125,48 @@ def rendered(text: str) -> list[str]:
 
     markdown.Markdown(extensions=["pymdownx.superfences", Steps(), "pymdownx.blocks.admonition"]).convert(text)
     return seen
+
+
+PIECES = [
+    "/// step | a:b",
+    "////",
+    "///",
+    "    from: x",
+    "    to: 'y'",
+    "    id: [",
+    "```",
+    "~~~",
+    "text",
+    "",
+    "# T",
+    "\t",
+    "é\u2028",
+]
+
+
+@given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=8)), max_size=12))
+def test_any_text_is_read_or_refused(lines: list[str]) -> None:
+    """Never another error than one that names a line of the page."""
+    text = "\n".join(lines)
+    error = refused(text)
+    if error is None:
+        steps = parse(text, "x.md").steps
+        assert len({step.id for step in steps}) == len(steps)
+        return
+    path, _, line = error.place.partition(":")
+    assert (path, "\n" in str(error)) == ("x.md", False)
+    assert 1 <= int(line) <= text.count("\n") + 1
+
+
+def refused(text: str) -> ReadingError | None:
+    try:
+        parse(text, "x.md")
+    except ReadingError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_ends(end: str) -> None:
+    text = page("a\u2028b\x0cc\n\n" + STEP).replace("\n", end)
+    assert [step.line for step in parse(text, "x.md").steps] == [5]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from annotator.readings import Reading, anchor, check, load
+from annotator.readings import Reading, anchor, check, load, read_anchors, relocate
 from annotator.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
@@ -87,8 +90,6 @@ def test_nothing_is_wrong(index: object) -> None:
 
 def test_one_changed_character_is_found(index: object, tmp_path: Path) -> None:
     """A copy of the pins in which one character inside an anchored quote is another one."""
-    import shutil
-
     copy = Workspace(root=tmp_path, cache=WORKSPACE.cache, state=tmp_path / "vendored_refs")
     copy.state.mkdir()
     shutil.copy(WORKSPACE.lock, copy.lock)
@@ -115,6 +116,22 @@ def test_one_changed_character_is_found(index: object, tmp_path: Path) -> None:
     assert len(found) == 1
     assert found[0].startswith(f"walkthroughs/verl/grpo-advantage.md:{line}: ")
     assert "nearest: line 304 `scores = token_level_rewards.sum(dim=+1)`" in found[0]
+
+
+def test_reformatting_a_pin_changes_no_anchor(index: object, tmp_path: Path) -> None:
+    """Every anchor is found again, saying the same, after a formatter has been over the file."""
+    records = read_anchors(WORKSPACE)
+    for entry in records.values():
+        file = tmp_path / entry.pin / entry.path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(WORKSPACE.tree(entry.pin) / entry.path, file)
+    style = ("--line-length", "70", "--config", "format.quote-style='single'")
+    command = (sys.executable, "-m", "ruff", "format", "--quiet", "--isolated", *style, str(tmp_path))
+    if subprocess.run(command, check=False).returncode:
+        pytest.skip("needs ruff")
+    drifts = {key: relocate(entry, tmp_path / entry.pin, index) for key, entry in records.items()}  # type: ignore[arg-type]
+    assert {key: drift for key, drift in drifts.items() if drift.state not in ("exact", "moved")} == {}
+    assert sum(drift.state == "moved" for drift in drifts.values()) > len(records) / 2  # it did reformat
 
 
 def _link_siblings(here: Path, there: Path) -> None:

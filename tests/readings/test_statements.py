@@ -144,3 +144,24 @@ def test_files_that_cannot_be_read(tmp_path: Path, name: str, words: str) -> Non
 
 def test_a_deep_file_does_not_exhaust_the_stack(tmp_path: Path) -> None:
     assert digest(tmp_path, "x = " + "[" * 1500 + "]" * 1500)
+
+
+CPP = """\
+namespace n {
+template <class T>
+T twice(
+    T a) {
+  return a + a;
+}
+struct S {
+  int size() const { return 1; }
+};
+}
+"""
+
+
+@pytest.mark.parametrize(("line", "end", "expected"), [(3, 6, (2, 6)), (7, 9, (7, 9)), (8, 8, (8, 8))])
+def test_lines_of_a_cpp_definition(tmp_path: Path, line: int, end: int, expected: tuple[int, int]) -> None:
+    file = tmp_path / "code.cpp"
+    file.write_text(CPP)
+    assert statements.definition_lines(statements.read(file), "n::x", line, end) == expected
