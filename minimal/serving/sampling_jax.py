@@ -12,6 +12,7 @@ Twin of `sampling_torch`: same names, same order.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -159,6 +160,7 @@ def apply_top_p(logits: Array, top_p: Array) -> Array:
     return jnp.where(jnp.take_along_axis(removed, order.argsort(axis=-1), axis=-1), -jnp.inf, logits)  # by token
 
 
+@jax.jit
 def process_logits(
     logits: Array,
     prompt_token_ids: Array,
@@ -208,6 +210,7 @@ def process_logits(
     return Distribution(logits > -jnp.inf, log_probabilities, probabilities)
 
 
+@partial(jax.jit, static_argnames="draws")
 def sample_tokens(probabilities: Array, key: Array, draws: int) -> Array:
     """Draw tokens by an exponential race: ``argmax_v p_v / e_v`` with ``e_v ~ Exp(1)`` has distribution p.
 
