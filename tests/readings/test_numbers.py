@@ -114,6 +114,15 @@ def survivors(probabilities: list[float], k: int | None = None, p: float | None 
     return int(masked.isfinite().sum())
 
 
+def underflow() -> list[int]:
+    """Tokens kept of logits 0 and -200: at p = 1 beside a row with p below 1, and alone."""
+    sampler = pinned("vllm:vllm.v1.sample.ops.topk_topp_sampler")
+    logits = torch.tensor([[0.0, -200.0], [0.0, -1.0]])
+    beside = sampler.apply_top_k_top_p_pytorch(logits.clone(), None, torch.tensor([1.0, 0.9]))[:1]
+    alone = sampler.apply_top_k_top_p_pytorch(logits[:1].clone(), None, None)
+    return [int(kept.isfinite().sum()) for kept in (beside, alone)]
+
+
 def repetition(shift: float, penalty: float) -> float:
     ops = pinned("vllm:vllm._custom_ops")
     logits = torch.tensor([[2.0, 1.0, 0.0]]) + shift
@@ -197,6 +206,7 @@ NUMBERS: list[Row] = [
     (DPO, "the first step must log 0.6931", lambda: -math.log(0.5), 0.6931),
     (DPO, "0.05 at the start, 0.027 at a margin of 10", lambda: [logistic_weight(m) for m in (0, 10)], [0.05, 0.0269]),
     (DPO, "and 0.0018 at 40", lambda: logistic_weight(40), 0.0018),
+    (DPO, "log(1 + e^−15) has six zeros behind the point", lambda: -math.log10(math.log1p(math.exp(-15))), 6.51),
     (DPO, "at x = −104 the latter is log 0", lambda: torch.sigmoid(torch.tensor(-104.0)).item(), 0),
     (DPO, "With the default beta = 0.1 it is 5 nats", lambda: 1 / (2 * 0.1), 5),
     (DPO, "the loss starts at 25", lambda: (0 - 1 / (2 * 0.1)) ** 2, 25),
@@ -210,6 +220,7 @@ NUMBERS: list[Row] = [
     (SAMPLING, "one token is left", lambda: survivors([0.5, 0.25, 0.15, 0.1], k=2, p=0.6), 1),
     (SAMPLING, "would have kept both", lambda: survivors([0.5, 0.25, 0.15, 0.1], p=0.6), 2),
     (SAMPLING, "with k = 2 three survive", lambda: survivors([0.3, 0.3, 0.3, 0.1], k=2), 3),
+    (SAMPLING, "still exactly 0 in float32, 200 below the best", underflow, [1, 2]),
     (SAMPLING, "keeps the best token whatever p says", lambda: survivors([0.5, 0.25, 0.15, 0.1], p=1e-9), 1),
     (ADAMW, "that is 56 GB beside 28 GB", lambda: [7 * 4 * 2, 7 * 4], [56, 28]),
     (ADAMW, "Adam with L2 ends at 0.0002", lambda: moved(1, 100, 1000, cls="Adam", weight_decay=0.1), 0.0002),
