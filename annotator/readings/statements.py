@@ -14,6 +14,7 @@ import ast
 import bisect
 import hashlib
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -330,11 +331,17 @@ def _is_bare(node: Node) -> bool:
 def _string(node: Node, text: str) -> str:
     """A Python string without regard to its quotes: its value, or for an f-string its parts with plain quotes."""
     if not any(child.type == "interpolation" for child in node.children):
-        try:
-            return repr(ast.literal_eval(text))
-        except (ValueError, SyntaxError, MemoryError):
-            return text
+        return _value(text)
     prefix, body = re.match(r"([A-Za-z]*)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
     quote = body[:3] if body[:3] in ('"""', "'''") else body[:1]
     inner = body[len(quote) : -len(quote)]
     return prefix.lower() + '"' + inner.replace("\\'", "'").replace('\\"', '"') + '"'
+
+
+def _value(text: str) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an unknown escape is upstream's affair
+        try:
+            return repr(ast.literal_eval(text))
+        except (ValueError, SyntaxError, MemoryError):
+            return text

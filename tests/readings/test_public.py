@@ -19,6 +19,7 @@ def test_public_names() -> None:
         "load",
         "parse",
         "read_anchors",
+        "read_page",
         "record",
         "references",
         "relocate",

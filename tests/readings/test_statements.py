@@ -33,6 +33,7 @@ SAME = [
     ("a = 1; b = 2", "a = 1\nb = 2"),
     ("def f():\n    return 1", 'def f():\n    """Doc."""\n    return 1'),
     ("x = 0XFF", "x = 0xff"),
+    ("x = '\\d'", 'x = "\\d"'),
     ("def f(a, *, b): ...", "def f(\n    a,\n    *,\n    b,\n): ..."),
 ]
 
