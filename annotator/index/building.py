@@ -273,12 +273,7 @@ def ingest(connection: sqlite3.Connection, files: list[Found], progress: Progres
     """Extracts files and writes what they hold; gives those that could not be read."""
     if not files:
         return []
-    first = connection.execute(
-        "SELECT coalesce(max(value), 0) + 1 FROM (SELECT max(id) value FROM files UNION ALL SELECT CAST(value AS INTEGER) FROM meta WHERE key='numbers')"
-    ).fetchone()[0]
-    segment = connection.execute(
-        "SELECT coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key='segment'), 0) + 1"
-    ).fetchone()[0]
+    first, segment = next_number(connection, "numbers"), next_number(connection, "segment")
     table = dict(enumerate(files, first))
     postings: dict[bytes, bytearray] = {}
     skipped: list[str] = []
@@ -299,6 +294,12 @@ def ingest(connection: sqlite3.Connection, files: list[Found], progress: Progres
         (("segment", str(segment)), ("numbers", str(first + len(files) - 1))),
     )
     return skipped
+
+
+def next_number(connection: sqlite3.Connection, counter: str) -> int:
+    """The number after the last that was given; numbers of files that are gone are not given again."""
+    row = connection.execute("SELECT value FROM meta WHERE key=?", (counter,)).fetchone()
+    return int(row[0]) + 1 if row else 1
 
 
 def write(connection: sqlite3.Connection, table: dict[int, Found], results: list[Any]) -> list[str]:
@@ -373,7 +374,7 @@ class Crew:
         self.threads = [threading.Thread(target=self.serve, args=(process,), daemon=True) for process in self.processes]
 
     def serve(self, process: subprocess.Popen[bytes]) -> None:
-        """Feeds one worker. A worker that dies (a parser that crashed, no memory) costs only the files it crashes on."""
+        """Feeds one worker; one that dies ends the build, and what was there before stays."""
         assert process.stdin is not None
         assert process.stdout is not None
         try:

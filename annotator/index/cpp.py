@@ -17,22 +17,24 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Query, Tree
 
 SPANS = "(string_content) @s (comment) @s (char_literal) @s"
-CONTAINERS = frozenset(
-    "translation_unit declaration_list field_declaration_list linkage_specification preproc_if preproc_ifdef preproc_else"
-    " preproc_elif preproc_elifdef template_declaration ERROR".split()
-)
+CONTAINERS = {
+    "translation_unit", "declaration_list", "field_declaration_list", "linkage_specification", "template_declaration",
+    "preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "preproc_elifdef",
+}  # fmt: skip
 CLASSES = {
     "class_specifier": "class",
     "struct_specifier": "struct",
     "union_specifier": "struct",
     "enum_specifier": "enum",
 }
-WRAPPERS = frozenset(
-    "pointer_declarator reference_declarator init_declarator parenthesized_declarator array_declarator attributed_declarator".split()
-)
-NAMES = frozenset(
-    "identifier field_identifier type_identifier qualified_identifier destructor_name operator_name operator_cast template_function".split()
-)
+WRAPPERS = {
+    "pointer_declarator", "reference_declarator", "init_declarator", "parenthesized_declarator", "array_declarator",
+    "attributed_declarator",
+}  # fmt: skip
+NAMES = {
+    "identifier", "field_identifier", "type_identifier", "qualified_identifier", "destructor_name", "operator_name",
+    "operator_cast", "template_function",
+}  # fmt: skip
 
 
 @cache
@@ -70,7 +72,9 @@ class Reader:
         while self.stack:
             node, scope, around = self.stack.pop()
             kind = node.type
-            if kind in CONTAINERS:
+            if kind == "ERROR":
+                self.salvage(node, scope, around)
+            elif kind in CONTAINERS:
                 self.push(node, scope, around)
             elif kind == "namespace_definition":
                 self.namespace(node, scope)
@@ -86,12 +90,36 @@ class Reader:
                 self.include(node)
 
     def push(self, node: Node, scope: str, around: str) -> None:
+        """Puts the children of a node on the stack."""
         self.stack.extend((child, scope, around) for child in reversed(node.named_children))
 
+    def salvage(self, node: Node, scope: str, around: str) -> None:
+        """Reads what stands in an error; namespaces that open and close inside it are told by their braces."""
+        found: list[tuple[Node, str, str]] = []
+        scopes, opened = [scope], ""
+        for child in node.children:
+            kind = child.type
+            if kind == "{":
+                scopes.append(join(scopes[-1], opened) if opened else scopes[-1])
+            elif kind == "}" and len(scopes) > 1:
+                scopes.pop()
+            elif kind == "namespace":
+                opened = "namespace"
+                continue
+            elif opened == "namespace" and kind in ("namespace_identifier", "identifier", "nested_namespace_specifier"):
+                opened = self.text(child)
+                continue
+            elif child.is_named:
+                found.append((child, scopes[-1], around))
+            opened = ""
+        self.stack.extend(reversed(found))
+
     def text(self, node: Node) -> str:
+        """Source text of a node without white space."""
         return "".join(self.source[node.start_byte : node.end_byte].decode("utf-8", "replace").split())
 
     def add(self, node: Node, name: Node, kind: str, qualname: str, head: bytes, hint: str = "") -> None:
+        """Notes one definition."""
         row, column = name.start_point
         short = re.split(r"::(?![^<]*>)", qualname)[-1]
         signature = one_line(head, 300).rstrip(";{ ")
@@ -121,6 +149,7 @@ class Reader:
             self.add(node, name, kind, join(scope, self.text(name)), head)
 
     def namespace(self, node: Node, scope: str) -> None:
+        """A namespace with a body."""
         name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
         inner = join(scope, self.text(name)) if name is not None else scope
         if body is not None:
@@ -157,6 +186,7 @@ class Reader:
             self.declared(node, declarator, head, scope, around, body is not None)
 
     def declared(self, node: Node, declarator: Node, head: bytes, scope: str, around: str, defined: bool) -> None:
+        """One declarator: the name is what remains under pointers, references and parameter lists."""
         current: Node | None = declarator
         function = False
         for _ in range(32):
@@ -184,6 +214,7 @@ class Reader:
             self.add(node, current, "variable", qualname, head)
 
     def typedef(self, node: Node, scope: str) -> None:
+        """``using A = …`` or ``typedef … A``, and a class that the latter defines."""
         kind_node = node.child_by_field_name("type")
         if node.type == "type_definition" and kind_node is not None and kind_node.type in CLASSES:
             self.classlike(kind_node, node, CLASSES[kind_node.type], scope)
@@ -192,6 +223,7 @@ class Reader:
             self.simple(node, name, "typedef", scope)
 
     def include(self, node: Node) -> None:
+        """An included file counts as an import."""
         path = node.child_by_field_name("path")
         if path is not None:
             self.imports.append(Import("", self.text(path).strip('<>"'), "", 0, "", node.start_point.row + 1, 0))

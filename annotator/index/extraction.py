@@ -15,32 +15,34 @@ from annotator.index.languages import decode, normal, parse
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tree_sitter import Tree
 
 WORD = re.compile(rb"[A-Za-z_\x80-\xff][A-Za-z0-9_\x80-\xff]*")
 LITERAL = re.compile(rb"[A-Za-z_][\w./:@-]{1,63}")
 """String literals worth a posting: registry keys, configuration keys, operator and metric names."""
 
+PYTHON_KEYWORDS = (
+    b"and as assert async await break class continue def del elif else except finally for from global if import in is "
+    b"lambda nonlocal not or pass raise return try while with yield None True False"
+)
+CPP_KEYWORDS = (
+    b"auto bool break case catch char class const constexpr continue default delete do double else enum explicit "
+    b"extern false float for friend if inline int long mutable namespace new nullptr operator private protected "
+    b"public return short signed sizeof static struct switch template this throw true try typedef typename union unsigned using "
+    b"virtual void volatile while define endif ifdef ifndef include pragma undef elif noexcept override final"
+)
 KEYWORDS = {
-    "python": frozenset(
-        b"and as assert async await break class continue def del elif else except finally for from global if import in is"
-        b" lambda nonlocal not or pass raise return try while with yield None True False".split()
-    ),
-    "cpp": frozenset(
-        b"auto bool break case catch char class const constexpr continue default delete do double else enum explicit extern"
-        b" false float for friend if inline int long mutable namespace new nullptr operator private protected public return"
-        b" short signed sizeof static struct switch template this throw true try typedef typename union unsigned using virtual"
-        b" void volatile while define endif ifdef ifndef include pragma undef elif noexcept override final".split()
-    ),
+    "python": frozenset(PYTHON_KEYWORDS.split()),
+    "cpp": frozenset(CPP_KEYWORDS.split()),
+    "cuda": frozenset(CPP_KEYWORDS.split()),
 }
-KEYWORDS["cuda"] = KEYWORDS["cpp"]
 
 
 class Row(NamedTuple):
     """A definition as it is stored, less its file.
 
     ``hint`` carries what resolution needs without a second parse: bases of a class, return annotation of a function,
-    annotation (``: T``) or plain right side (``= Foo()``) of an assignment.
+    annotation (``: T``) or plain right side of an assignment: ``= a.Foo()``, or, taken in a method from an annotated
+    parameter, ``@T`` tab ``attribute.method()``. Of a C++ function it tells whether it has a body.
     """
 
     name: str
@@ -58,7 +60,8 @@ class Row(NamedTuple):
 class Import(NamedTuple):
     """One name bound by an import.
 
-    ``import a.b as c``: name ``c``, module ``a.b``, no member. ``from ..m import x``: module ``m``, member ``x``, level 2.
+    ``import a.b as c``: name ``c``, module ``a.b``, no member. ``from ..m import x``: module ``m``,
+    member ``x``, level 2.
     ``import a.b`` binds ``a``: name ``a``, module ``a.b``, and no member. A star has name ``*``.
     ``scope`` is the qualname of the definition around it; ``conditional`` tells one under ``if`` or ``try``.
     """

@@ -34,9 +34,10 @@ SUFFIXES = {
 
 CODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 ATTRIBUTES = re.compile(
-    rb"(?<!define )\b(?:[A-Z][A-Z0-9_]*_API(?:_ENUM|_CLASS)?|C10_EXPORT|C10_HIDDEN|C10_HOST_DEVICE|C10_HOST|C10_DEVICE|C10_NODISCARD"
+    rb"(?<!define )\b(?:[A-Z][A-Z0-9_]*_API(?:_ENUM|_CLASS)?|C10_(?:EXPORT|HIDDEN|HOST_DEVICE|HOST|DEVICE|NODISCARD)"
     rb"|(?:C10|TORCH|AT)_(?:ALWAYS_)?(?:NO)?INLINE(?:_ATTRIBUTE)?|C10_ALWAYS_INLINE|C10_UNUSED|TORCH_EXPORT"
-    rb"|__(?:global|device|host|shared|constant|forceinline|noinline|inline|restrict)__|__restrict|__launch_bounds__\([^()]*\)"
+    rb"|__(?:global|device|host|shared|constant|forceinline|noinline|inline|restrict)__|__restrict"
+    rb"|__launch_bounds__\([^()]*\)"
     rb"|TORCH_DISALLOW_TEMPORARIES|C10_NOINLINE|__grid_constant__)(?=[\s])"
 )
 
@@ -77,9 +78,20 @@ def normal(data: bytes) -> bytes:
     return data if data.isascii() else decode(data).encode("utf-8", "replace")
 
 
+GUARD = re.compile(
+    rb"^#if !defined\(TORCH_STABLE_ONLY\)[^\n]*"
+    rb"|^#else[^\n]*\n#error [^\n]*(?:\n[^#\n][^\n]*)*\n#endif[^\n]*TORCH_STABLE_ONLY[^\n]*",
+    re.M,
+)
+"""A conditional around a whole header; one syntax error inside would else cost all of its structure."""
+
+
 def blank(data: bytes) -> bytes:
     """C++ source with export and device attributes overwritten by spaces, which the grammar would stumble over."""
-    return ATTRIBUTES.sub(lambda match: b" " * len(match[0]), data)
+    data = ATTRIBUTES.sub(lambda match: b" " * len(match[0]), data)
+    if b"TORCH_STABLE_ONLY" in data:
+        data = GUARD.sub(lambda match: re.sub(rb"[^\n]", b" ", match[0]), data)
+    return data
 
 
 def parse(data: bytes, language: str) -> Tree:

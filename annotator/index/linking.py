@@ -17,12 +17,18 @@ from annotator.index.resolution import BUILTINS, Program, Source, Value, is_clas
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-COMPREHENSIONS = frozenset(("list_comprehension", "set_comprehension", "dictionary_comprehension", "generator_expression"))
+COMPREHENSIONS = frozenset(
+    ("list_comprehension", "set_comprehension", "dictionary_comprehension", "generator_expression")
+)
 LITERALS = {
-    "string": "str", "concatenated_string": "str", "integer": "int", "float": "float", "list": "list", "dictionary": "dict", "set": "set",
-    "tuple": "tuple", "list_comprehension": "list", "set_comprehension": "set", "dictionary_comprehension": "dict",
+    "string": "str", "concatenated_string": "str", "integer": "int", "float": "float", "list": "list", "set": "set",
+    "dictionary": "dict", "tuple": "tuple", "list_comprehension": "list", "set_comprehension": "set",
+    "dictionary_comprehension": "dict",
 }  # fmt: skip
-PARAMETERS = frozenset(("parameters", "lambda_parameters", "default_parameter", "typed_default_parameter", "typed_parameter", "list_splat_pattern", "dictionary_splat_pattern"))
+PARAMETERS = {
+    "parameters", "lambda_parameters", "default_parameter", "typed_default_parameter", "typed_parameter",
+    "list_splat_pattern", "dictionary_splat_pattern",
+}  # fmt: skip
 TARGETS = frozenset(("pattern_list", "tuple_pattern", "list_pattern", "list_splat_pattern"))
 MAX_DEPTH = 80
 
@@ -158,7 +164,11 @@ class Linker:
             if inner.kind == "lambda" or name in ("body", "parameters", "type_parameters"):
                 return inner
             return scope
-        if name in ("value", "type") and flat.types[parent] in ("default_parameter", "typed_default_parameter", "typed_parameter"):
+        if name in ("value", "type") and flat.types[parent] in (
+            "default_parameter",
+            "typed_default_parameter",
+            "typed_parameter",
+        ):
             return scope.parent or scope
         return scope
 
@@ -186,10 +196,16 @@ class Linker:
                 scope.bind(self.text(index), "part")
         elif kind == "as_pattern_target":
             self.bind_as(index, flat.parents[parent], scope)
-        elif kind == "dotted_name" and flat.types[flat.parents[parent]] == "case_pattern" and len(flat.kids[flat.parents[parent]]) == 1:
+        elif (
+            kind == "dotted_name"
+            and flat.types[flat.parents[parent]] == "case_pattern"
+            and len(flat.kids[flat.parents[parent]]) == 1
+        ):
             if flat.ends[parent] == flat.ends[index] and flat.starts[parent] == flat.starts[index]:
                 scope.bind(self.text(index), "part")
-        elif kind in ("splat_pattern", "keyword_pattern", "type_parameter") or (kind == "as_pattern" and index != flat.kids[parent][0]):
+        elif kind in ("splat_pattern", "keyword_pattern", "type_parameter") or (
+            kind == "as_pattern" and index != flat.kids[parent][0]
+        ):
             scope.bind(self.text(index), "part")
 
     def is_target(self, parent: int, index: int) -> bool:
@@ -219,6 +235,7 @@ class Linker:
         return None
 
     def child_towards(self, ancestor: int, index: int) -> int:
+        """The child of ``ancestor`` below which a node is."""
         flat = self.flat
         while flat.parents[index] != ancestor:
             index = flat.parents[index]
@@ -259,7 +276,9 @@ class Linker:
             stored = self.program.bound(self.file, scope.qualname, name)
             if stored is not None:
                 return stored, False
-            values = [self.program.imported(self.file, *way[1:], name) for way in ways if way[0] == "import"]
+            values = [
+                self.program.imported(self.file, way[1], way[2], way[3], name) for way in ways if way[0] == "import"
+            ]
             if values and len({place(value) for value in values}) == 1:
                 return values[0], False
         return self.local(name, ways, scope), True
@@ -275,7 +294,9 @@ class Linker:
             self.depth -= 1
         if len(ways) == 1:
             return values[0]
-        annotated = [value for value, way in zip(values, ways, strict=False) if way[0] == "parameter" and value.kind != "unknown"]
+        annotated = [
+            value for value, way in zip(values, ways, strict=False) if way[0] == "parameter" and value.kind != "unknown"
+        ]
         if len({place(value) for value in values}) == 1 and values[0].kind != "unknown":
             return values[0]
         if annotated and all(value.kind == "unknown" or place(value) == place(annotated[0]) for value in values):
@@ -318,7 +339,10 @@ class Linker:
         if flat.types[node] in ("typed_parameter", "typed_default_parameter"):
             inner = flat.kids[node][0] if flat.kids[node] else node
             if flat.types[inner] in ("list_splat_pattern", "dictionary_splat_pattern"):
-                return Value("external instance", name="builtins.tuple" if flat.types[inner] == "list_splat_pattern" else "builtins.dict")
+                return Value(
+                    "external instance",
+                    name="builtins.tuple" if flat.types[inner] == "list_splat_pattern" else "builtins.dict",
+                )
             return self.annotated(flat.children[node]["type"], scope.parent or scope)
         outer, function = scope.parent, scope.node
         first = flat.parents[node] >= 0 and flat.kids[flat.parents[node]][:1] == [node]
@@ -326,7 +350,9 @@ class Linker:
             owner, marks = self.program.owner(self.file, outer.qualname), self.decorators(function)
             if owner is None or "staticmethod" in marks:
                 return unknown("a parameter without annotation")
-            if "classmethod" in marks or scope.qualname.endswith((".__new__", ".__init_subclass__", ".__class_getitem__")):
+            if "classmethod" in marks or scope.qualname.endswith(
+                (".__new__", ".__init_subclass__", ".__class_getitem__")
+            ):
                 return replace(owner, kind="entry")
             return owner
         if flat.types[node] == "list_splat_pattern":
@@ -360,6 +386,7 @@ class Linker:
         return found
 
     def evaluate(self, index: int) -> Value:
+        """``value``, computed."""
         flat = self.flat
         kind, parts = flat.types[index], flat.children[index]
         if kind == "identifier":
@@ -464,8 +491,7 @@ class Linker:
         flat = self.flat
         while flat.types[statement] == "relative_import":
             statement = flat.parents[statement]
-        end = flat.ends[index] - flat.starts[dotted]
-        upto = "".join(self.text(dotted)[:end].split()) if self.source.isascii() else self.upto(dotted, index)
+        upto = self.upto(dotted, index)
         origin = flat.children[statement].get("module_name")
         if flat.types[statement] == "import_statement":
             return self.program.module(upto, self.file.pin)
@@ -480,6 +506,7 @@ class Linker:
         return self.program.imported(self.file, text.lstrip("."), upto, level, upto)
 
     def upto(self, dotted: int, index: int) -> str:
+        """Text of a dotted name up to one of its parts."""
         return "".join(self.source[self.flat.starts[dotted] : self.flat.ends[index]].decode("utf-8", "replace").split())
 
     def alias(self, node: int) -> Value:

@@ -18,13 +18,15 @@ from annotator.index import store
 from annotator.index.model import Definition, Link, Use
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from annotator.index.resolver import Resolver
     from annotator.workspace import Workspace
 
-COLUMNS = "f.pin, f.path, f.module, d.qualname, d.name, d.kind, d.line, d.column, d.end_line, d.signature, d.doc, f.language, d.decorators"
-SELECT = f"SELECT {COLUMNS} FROM definitions d JOIN files f ON f.id = d.file "
+COLUMNS = (
+    "f.pin, f.path, f.module, d.qualname, d.name, d.kind, d.line, d.column, d.end_line, d.signature, d.doc, "
+    "f.language, d.decorators"
+)
+SOURCE = "FROM definitions d JOIN files f ON f.id = d.file"
+SELECT = f"SELECT {COLUMNS} {SOURCE} "
 RANK = {
     "class": 0,
     "function": 0,
@@ -43,7 +45,8 @@ ASIDE = re.compile(
 
 def definition_of(row: tuple[Any, ...]) -> Definition:
     """A definition from a row of ``COLUMNS``."""
-    return Definition(*row[:12], tuple(row[12].split("\n")) if row[12] else ())
+    *facts, marks = row
+    return Definition(*facts, tuple(marks.split("\n")) if marks else ())
 
 
 class Index:
@@ -121,7 +124,7 @@ class Index:
     def rows_of(self, pin: str, dotted: str) -> list[tuple[Any, ...]]:
         """Rows whose symbol is just that."""
         name = re.split(r"::(?![^<]*>)", dotted)[-1] if "::" in dotted else dotted.rpartition(".")[2]
-        query = f"SELECT {COLUMNS}, d.hint, d.ordinal FROM definitions d JOIN files f ON f.id=d.file WHERE d.name=? AND f.pin=?"
+        query = f"SELECT {COLUMNS}, d.hint, d.ordinal {SOURCE} WHERE d.name=? AND f.pin=?"
         return [
             row
             for row in self.connection.execute(query, (name, pin))
@@ -151,9 +154,9 @@ class Index:
     ) -> list[Definition]:
         """Definitions that a query may mean, best first.
 
-        In this order: a whole symbol or qualified name; the end of one (``GRPOTrainer._compute_loss``); the name; a name
-        that begins so; unless ``loose`` is false, names that hold all its words (``grpo advantage``) in any case. What
-        a library offers comes before its tests, the short before the long.
+        In this order: a whole symbol or qualified name; the end of one (``GRPOTrainer._compute_loss``); the name;
+        a name that begins so; unless ``loose`` is false, names that hold all its words (``grpo advantage``) in any
+        case. What a library offers comes before its tests, the short before the long.
         """
         found: dict[tuple[str, str, int, int], tuple[tuple[Any, ...], Definition]] = {}
         given, colon, rest = query.partition(":")
@@ -169,7 +172,14 @@ class Index:
                     found[key] = (rank(tier, one, query), one)
             if len(found) >= limit:
                 break
+        if not found and "." in query and loose:
+            return self.exported(query, pin, kind)[:limit]
         return [one for _, one in sorted(found.values(), key=lambda pair: pair[0])][:limit]
+
+    def exported(self, query: str, pin: str | None, kind: str | None) -> list[Definition]:
+        """Definitions that a dotted name leads to by re-exports (``trl.DPOTrainer``), in any pin."""
+        found = [self.resolver.exported(each, query) for each in ([pin] if pin else self.pins())]
+        return list(dict.fromkeys(one for one in found if one and kind in (None, one.kind)))
 
     def tiers(self, query: str, loose: bool) -> Iterable[list[tuple[Any, ...]]]:
         """Rows by falling closeness, each tier fetched only when the ones before were too few."""
@@ -185,6 +195,8 @@ class Index:
         if len(parts) > 1 or not loose:
             return
         yield fetch(SELECT + "WHERE d.name > ? AND d.name < ? LIMIT 400", (query, query + "\U0010ffff")).fetchall()
+        if named:
+            return
         words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", query)]
         if words:
             condition = " AND ".join("name LIKE ?" for _ in words)
@@ -196,7 +208,7 @@ class Index:
             yield fetch(SELECT + f"WHERE d.name IN ({','.join('?' * len(chosen))}) LIMIT 400", chosen).fetchall()
 
     def uses(self, definition: Definition, limit: int | None = None) -> list[Use]:
-        """Where a definition is used, in all pins, its own file first. Names that may be it but do not resolve are left out."""
+        """Where a definition is used, in all pins, its own file first; names that do not resolve are left out."""
         return self.resolver.uses(definition, limit)
 
     def links(self, pin: str, path: str) -> list[Link]:
@@ -229,7 +241,7 @@ class Index:
 
     def unresolved_rate(self, pin: str, sample: int = 50) -> float:
         """Share of identifiers that stay unresolved in ``sample`` files of a pin, spread evenly over its paths."""
-        paths = [path for path in self.paths(pin)]
+        paths = self.paths(pin)
         chosen = paths[:: max(1, len(paths) // sample)][:sample] if paths else []
         links = [link for path in chosen for link in self.links(pin, path)]
         return sum(link.certainty == "unresolved" for link in links) / len(links) if links else 0.0

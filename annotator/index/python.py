@@ -22,9 +22,8 @@ STATEMENTS = """
 (expression_statement (assignment) @d)
 (string_content) @s (comment) @s
 """
+LOCAL_BINDINGS = (b" %s =", b" %s:", b"for %s ", b"as %s", b", %s in ")
 DOTTED = re.compile(rb"[A-Za-z_]\w*(?:\s*\.\s*[A-Za-z_]\w*)*")
-PLAIN = re.compile(rb"(?:await\s+)?([A-Za-z_][\w.]*)\s*(\()?")
-FIELD = re.compile(r"field\s*\(")
 
 
 @cache
@@ -52,10 +51,12 @@ def declarations(tree: Tree, source: bytes) -> tuple[list[Row], list[Import], li
 class Scope:
     """A class or function that is being read: where it ends, its qualified name, and what its ``self`` is."""
 
-    __slots__ = ("end", "kind", "qualname", "receiver")
+    __slots__ = ("begin", "end", "kind", "node", "parameters", "qualname", "receiver")
 
-    def __init__(self, end: int, kind: str, qualname: str, receiver: bytes = b"") -> None:
-        self.end, self.kind, self.qualname, self.receiver = end, kind, qualname, receiver
+    def __init__(self, begin: int, end: int, kind: str, qualname: str, node: Node | None = None) -> None:
+        self.begin, self.end, self.kind, self.qualname, self.node = begin, end, kind, qualname, node
+        self.receiver = b""
+        self.parameters: dict[str, str] | None = None
 
 
 class Reader:
@@ -65,7 +66,7 @@ class Reader:
         self.source = source
         self.rows: list[Row] = []
         self.imports: list[Import] = []
-        self.stack = [Scope(len(source) + 1, "module", "")]
+        self.stack = [Scope(0, len(source) + 1, "module", "")]
         self.pending: tuple[int, str] = (-1, "")
         self.attributes: set[str] = set()
 
@@ -87,6 +88,7 @@ class Reader:
             self.imported(node, kind)
 
     def name_in(self, scope: Scope, name: str) -> str:
+        """The qualified name of ``name`` in a scope."""
         return f"{scope.qualname}.{name}" if scope.qualname else name
 
     def definition(self, node: Node, syntax: str, begin: int, end: int) -> None:
@@ -107,19 +109,21 @@ class Reader:
         decorators, self.pending = (self.pending[1] if self.pending[0] == end else ""), (-1, "")
         last = node.end_point.row + 1
         if syntax == "class_definition":
-            kind, receiver = "class", b""
+            kind = "class"
             bases = node.child_by_field_name("superclasses")
             hint = one_line(source[bases.start_byte + 1 : bases.end_byte - 1]) if bases else ""
         else:
             kind = "method" if scope.kind == "class" else "function"
-            receiver = first_parameter(node, source) if kind == "method" else b""
             returned = node.child_by_field_name("return_type")
             hint = one_line(source[returned.start_byte : returned.end_byte]) if returned else ""
         doc = docstring(body, source) if body else ""
         self.rows.append(
             Row(name, qualname, kind, row + 1, column, last, head.rstrip(":").rstrip(), doc, decorators, hint)
         )
-        self.stack.append(Scope(end, kind, qualname, receiver))
+        inner = Scope(begin, end, kind, qualname, node)
+        if kind == "method":
+            inner.receiver = first_parameter(node, source)
+        self.stack.append(inner)
 
     def assignment(self, node: Node, begin: int, end: int) -> None:
         """Names bound at the level of a module or class, and attributes of ``self`` bound in methods."""
@@ -149,6 +153,7 @@ class Reader:
                 self.bound(node, target, self.name_in(scope, self.text(target)), scope.kind, begin, end, target is left)
 
     def text(self, node: Node) -> str:
+        """Source text of a node."""
         return self.source[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
     def attribute(self, node: Node, left: Node, scope: Scope, begin: int, end: int, plain: bool = True) -> None:
@@ -170,29 +175,44 @@ class Reader:
         kind = "attribute" if level == "class" else "constant" if name.isupper() else "variable"
         row, column = target.start_point
         signature = one_line(self.source[begin:end], 160)
-        hint = self.hint(node) if plain else ""
+        hint = self.hint(node, begin) if plain else ""
         self.rows.append(Row(name, qualname, kind, row + 1, column, node.end_point.row + 1, signature, "", "", hint))
 
-    def hint(self, node: Node) -> str:
-        """``: T`` for an annotation, ``= f()`` or ``= a.b`` for a plain right side, else empty."""
+    def hint(self, node: Node, begin: int) -> str:
+        """What is plain of an assignment's right side, for ``Row.hint``; empty if nothing is."""
         annotation = node.child_by_field_name("type")
         if annotation is not None:
             return ": " + one_line(self.source[annotation.start_byte : annotation.end_byte], 200)
         right = node.child_by_field_name("right")
-        if right is None:
+        kind = right.type if right is not None else ""
+        if right is None or kind == "none":
+            return "= None" if right is not None else ""
+        called = "()" if kind == "call" else ""
+        if called:
+            right = right.child_by_field_name("function")
+        if right is None or right.type not in ("identifier", "attribute") or right.end_byte - right.start_byte > 120:
             return ""
-        kind = right.type
-        if kind == "none":
-            return "= None"
-        if kind == "call":
-            function = right.child_by_field_name("function")
-            if function is not None and function.type in ("identifier", "attribute"):
-                text = self.source[function.start_byte : function.end_byte]
-                return f"= {text.decode()}()" if DOTTED.fullmatch(text) and len(text) < 120 else ""
-        if kind in ("identifier", "attribute"):
-            text = self.source[right.start_byte : right.end_byte]
-            return f"= {text.decode()}" if DOTTED.fullmatch(text) and len(text) < 120 else ""
-        return ""
+        text = self.source[right.start_byte : right.end_byte]
+        if not DOTTED.fullmatch(text):
+            return ""
+        return self.local_hint(text.decode() + called, self.stack[-1], begin)
+
+    def local_hint(self, text: str, scope: Scope, begin: int) -> str:
+        """The hint of a right side in a method: by its parameter's annotation; none if a local hides a global."""
+        if scope.kind != "method":
+            return f"= {text}"
+        if scope.parameters is None:
+            scope.parameters = annotated_parameters(scope.node, self.source) if scope.node is not None else {}
+        head, dot, rest = text.removesuffix("()").partition(".")
+        if head == scope.receiver.decode("utf-8", "replace"):
+            return f"@Self\t{rest}{text[len(text.removesuffix('()')) :]}" if rest else ": Self"
+        if head in scope.parameters:
+            annotation = scope.parameters[head]
+            if not annotation or (text.endswith("()") and not dot):
+                return ""
+            return f"@{annotation}\t{text[len(head) + 1 :]}" if dot else f": {annotation}"
+        hidden = any(self.source.find(form % head.encode(), scope.begin, begin) >= 0 for form in LOCAL_BINDINGS)
+        return "" if hidden else f"= {text}"
 
     def alias(self, node: Node, begin: int, end: int) -> None:
         """``type X = …`` of Python 3.12."""
@@ -236,9 +256,9 @@ def bindings(node: Node, syntax: str, source: bytes) -> list[tuple[str, str, str
     found = []
     origin, level, module = node.child_by_field_name("module_name"), 0, ""
     if origin is not None:
-        dotted = text(origin)
-        module = dotted.lstrip(".")
-        level = len(dotted) - len(module)
+        written = text(origin)
+        module = written.lstrip(".")
+        level = len(written) - len(module)
     for child in node.children_by_field_name("name"):
         dotted, alias = child, None
         if child.type == "aliased_import":
@@ -254,6 +274,25 @@ def bindings(node: Node, syntax: str, source: bytes) -> list[tuple[str, str, str
         and any(c.type == "wildcard_import" for c in node.named_children)
     ):
         found.append(("*", module, "*", level))
+    return found
+
+
+def annotated_parameters(function: Node, source: bytes) -> dict[str, str]:
+    """Parameters of a function with the text of their annotations, empty where there is none."""
+    found: dict[str, str] = {}
+    parameters = function.child_by_field_name("parameters")
+    for parameter in parameters.named_children if parameters is not None else ():
+        name, annotation = (
+            DOTTED.match(source, parameter.start_byte, parameter.end_byte),
+            parameter.child_by_field_name("type"),
+        )
+        if name:
+            splat = annotation is None or source[parameter.start_byte : parameter.start_byte + 1] == b"*"
+            found[name[0].decode()] = (
+                ""
+                if splat or annotation is None
+                else one_line(source[annotation.start_byte : annotation.end_byte], 200)
+            )
     return found
 
 

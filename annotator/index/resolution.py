@@ -21,7 +21,10 @@ BUILTINS = frozenset(dir(builtins)) | {"__file__", "__path__", "__annotations__"
 OBJECT = frozenset(dir(object)) | {"__dict__", "__module__"}
 CLASS_ATTRIBUTES = frozenset(dir(type)) | {"__annotations__"}
 NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
-WRAPPER = re.compile(r"(?:typing\.|typing_extensions\.|t\.)?(Optional|Annotated|ClassVar|Final|Required|NotRequired|InitVar)\s*\[(.*)\]\s*$", re.S)
+WRAPPER = re.compile(
+    r"(?:typing\.|typing_extensions\.|t\.)?(Optional|Annotated|ClassVar|Final|Required|NotRequired|InitVar)\s*\[(.*)\]\s*$",
+    re.S,
+)
 MAX_CLASSES = 60
 
 
@@ -31,7 +34,7 @@ class Value:
 
     ``kind``: ``entry`` (a definition), ``instance`` (of the class ``entry``), ``super`` (the bases of the class
     ``entry``), ``module`` (``name`` in ``pin``), ``external`` and ``external instance`` (``name``), ``unknown``.
-    ``sure`` is false once a step was inferred rather than followed; ``why`` gives the reason of an unknown or unsure one.
+    ``sure`` is false once a step was inferred rather than followed; ``why`` is the reason of an unknown or unsure one.
     """
 
     kind: str
@@ -72,11 +75,13 @@ class Entry:
 class Source:
     """One Python file of the store, with what it defines and imports, loaded when first asked for."""
 
-    def __init__(self, connection: sqlite3.Connection, number: int, pin: str, path: str, module: str, language: str) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, number: int, pin: str, path: str, module: str, language: str
+    ) -> None:
         self.number, self.pin, self.path, self.module, self.language = number, pin, path, module, language
         self.package = path.rpartition("/")[2].startswith("__init__.")
         self.entries: dict[str, list[Entry]] = {}
-        query = "SELECT ordinal, name, qualname, kind, line, column, end_line, signature, doc, decorators, hint FROM definitions WHERE file=? ORDER BY ordinal"
+        query = f"SELECT {', '.join(Entry.__slots__)} FROM definitions WHERE file=? ORDER BY ordinal"
         for row in connection.execute(query, (number,)):
             self.entries.setdefault(row[2], []).append(Entry(*row))
         self.imports: dict[str, dict[str, list[tuple[str, str, int]]]] = {}
@@ -111,43 +116,48 @@ class Program:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self.sources: dict[int, Source] = {}
-        self.modules: dict[tuple[str, str], list[int]] = {}
-        self.files: dict[int, tuple[int, str, str, str, str]] = {}
-        self.tops: dict[str, list[str]] = {}
-        self.packages: set[tuple[str, str]] = set()
+        self.numbers: dict[tuple[str, str], list[int]] = {}
+        self.existing: dict[tuple[str, str], bool] = {}
         self.globals: dict[tuple[int, str], Value | None] = {}
         self.linear: dict[tuple[int, int], tuple[list[tuple[Source, Entry]], list[str]]] = {}
         self.active: set[tuple[object, ...]] = set()
-        query = "SELECT id, pin, path, module, language FROM files WHERE module != '' ORDER BY path LIKE '%.pyi', id"
-        for row in connection.execute(query):
-            number, pin, _, module, _ = row
-            self.files[number] = row
-            self.modules.setdefault((pin, module), []).append(number)
-            while module and (pin, module) not in self.packages:
-                self.packages.add((pin, module))
-                parent, _, _ = module.rpartition(".")
-                if not parent:
-                    self.tops.setdefault(module, []).append(pin)
-                module = parent
+        self.tops: dict[str, list[str]] = {}
+        query = "SELECT DISTINCT substr(module, 1, instr(module || '.', '.') - 1), pin FROM files WHERE module != ''"
+        for top, pin in connection.execute(query):
+            self.tops.setdefault(top, []).append(pin)
+
+    def exists(self, pin: str, module: str) -> bool:
+        """Whether a pin has a module or a package of that name."""
+        key = (pin, module)
+        if key not in self.existing:
+            query = "SELECT 1 FROM files WHERE pin=? AND (module=? OR (module > ? AND module < ?)) LIMIT 1"
+            row = self.connection.execute(query, (pin, module, module + ".", module + "/")).fetchone()
+            self.existing[key] = row is not None
+        return self.existing[key]
 
     def source(self, number: int) -> Source:
         """One file, loaded once."""
         if number not in self.sources:
-            self.sources[number] = Source(self.connection, *self.files[number])
+            query = "SELECT id, pin, path, module, language FROM files WHERE id=?"
+            self.sources[number] = Source(self.connection, *self.connection.execute(query, (number,)).fetchone())
         return self.sources[number]
 
     def files_of(self, pin: str, module: str) -> list[Source]:
         """Files of a module: the source first, then its stub."""
-        return [self.source(number) for number in self.modules.get((pin, module), ())]
+        key = (pin, module)
+        if key not in self.numbers:
+            query = "SELECT id FROM files WHERE module=? AND pin=? ORDER BY path LIKE '%.pyi', id"
+            self.numbers[key] = [number for (number,) in self.connection.execute(query, (module, pin))]
+        return [self.source(number) for number in self.numbers[key]]
 
     def module(self, dotted: str, pin: str) -> Value:
-        """A module by its absolute name, seen from ``pin``: that pin first, then the one that is named like it, then any."""
+        """A module by its absolute name, seen from ``pin``: that pin first, then the one named like it, then any."""
         top = dotted.partition(".")[0]
         pins = self.tops.get(top)
         if not pins:
             return Value("external", name=dotted) if dotted else unknown("an import beyond the top package")
         chosen = pin if pin in pins else top if top in pins else pins[0]
-        if (chosen, dotted) in self.packages:
+        if self.exists(chosen, dotted):
             return Value("module", name=dotted, pin=chosen)
         return unknown(f"the sources of {chosen} have no module {dotted}")
 
@@ -164,14 +174,16 @@ class Program:
                 return replace(module, name=f"{dotted}.{member}")
             module = beside
         if module.kind == "module":
-            return self.member(module, member, file) or unknown(f"module {dotted} binds no {member} that the sources show")
+            return self.member(module, member, file) or unknown(
+                f"module {dotted} binds no {member} that the sources show"
+            )
         return module
 
     def beside(self, file: Source, dotted: str) -> Value | None:
         """A module in the same folder, as scripts import their neighbours."""
         folder = file.module.rpartition(".")[0]
         name = f"{folder}.{dotted}"
-        found = folder and not file.package and (file.pin, name) in self.packages
+        found = folder and not file.package and self.exists(file.pin, name)
         return Value("module", name=name, pin=file.pin, sure=False, why="a neighbouring file") if found else None
 
     def member(self, module: Value, name: str, asking: Source | None = None) -> Value | None:
@@ -179,7 +191,7 @@ class Program:
         for file in self.files_of(module.pin, module.name):
             if file is not asking and (found := self.global_name(file, name)):
                 return found
-        if (module.pin, f"{module.name}.{name}") in self.packages:
+        if self.exists(module.pin, f"{module.name}.{name}"):
             return Value("module", name=f"{module.name}.{name}", pin=module.pin)
         return None
 
@@ -215,7 +227,7 @@ class Program:
         return first.unsure(f"one of {len(places) + len(solid)} bindings of the name")
 
     def pick(self, file: Source, entries: list[Entry]) -> Value:
-        """Of several definitions of one name: the implementation of overloads, the getter of a property, else the first, unsure."""
+        """Of several definitions of a name: no overload, no setter; else the first, unsure."""
         if len(entries) == 1:
             return Value("entry", file, entries[0])
         real = [entry for entry in entries if "overload" not in entry.decorators] or entries[:1]
@@ -261,7 +273,7 @@ class Program:
         """An object of the type that an annotation names; a union counts only if all but ``None`` is one class."""
         text = text.strip().strip("\"'").strip()
         if match := WRAPPER.match(text):
-            return self.annotation(file, scope, top_level(match[2], ",")[0], owner)
+            return self.annotation(file, scope, (top_level(match[1], ",") or [""])[0], owner)
         if match := re.match(r"(?:typing\.)?Union\s*\[(.*)\]\s*$", text, re.S):
             parts = top_level(match[1], ",")
         else:
@@ -278,7 +290,11 @@ class Program:
             return owner or unknown("Self outside a class")
         if head[0] in ("type", "Type", "typing.Type") and "[" in text:
             inner = self.annotation(file, scope, text[text.index("[") + 1 : -1], owner)
-            return Value("entry", inner.file, inner.entry, sure=False) if inner.kind == "instance" else unknown("a class that is not plain")
+            return (
+                Value("entry", inner.file, inner.entry, sure=False)
+                if inner.kind == "instance"
+                else unknown("a class that is not plain")
+            )
         return self.instance(self.dotted(file, scope, head[0]))
 
     def instance(self, value: Value) -> Value:
@@ -288,7 +304,11 @@ class Program:
                 return replace(value, kind="instance")
             if value.entry.kind in ("variable", "constant", "alias", "attribute") and value.entry.hint.startswith("= "):
                 alias = self.meaning(value)
-                return replace(alias, kind="instance", sure=False) if alias.kind == "entry" and is_class(alias) else unknown("an alias that is not plain")
+                return (
+                    replace(alias, kind="instance", sure=False)
+                    if alias.kind == "entry" and is_class(alias)
+                    else unknown("an alias that is not plain")
+                )
             return unknown("its annotation is not a class")
         if value.kind == "external":
             typing = value.name.startswith(("typing.", "typing_extensions.", "builtins.None", "types.NoneType"))
@@ -296,9 +316,14 @@ class Program:
         return value if value.kind == "unknown" else unknown("its annotation is not a class")
 
     def meaning(self, value: Value) -> Value:
-        """The object that a definition holds: a class or function itself; for a variable what its annotation or right side says."""
+        """The object that a definition holds: itself if class or function, else what its hint says."""
         entry, file = value.entry, value.file
-        if value.kind != "entry" or entry is None or file is None or entry.kind in ("class", "function", "method", "module"):
+        if (
+            value.kind != "entry"
+            or entry is None
+            or file is None
+            or entry.kind in ("class", "function", "method", "module")
+        ):
             return value
         mark = ("meaning", file.number, entry.ordinal)
         if mark in self.active or len(self.active) > 200:
@@ -315,6 +340,8 @@ class Program:
         if entry.hint.startswith(": "):
             owner = self.owner(file, scope)
             return self.annotation(file, scope, entry.hint[2:], owner)
+        if entry.hint.startswith("@"):
+            return self.held(file, entry, scope)
         if not entry.hint.startswith("= ") or entry.hint == "= None":
             return unknown(f"the class of {entry.name} is not plain")
         text = entry.hint[2:]
@@ -322,6 +349,15 @@ class Program:
             scope = ""
         value = self.dotted(file, scope, text.removesuffix("()"))
         value = self.call(value) if text.endswith("()") else self.meaning(value)
+        return value.unsure("by its assignment")
+
+    def held(self, file: Source, entry: Entry, scope: str) -> Value:
+        """What an attribute holds that was taken from an annotated parameter or from ``self``."""
+        annotation, _, rest = entry.hint[1:].partition("\t")
+        value = self.annotation(file, scope, annotation, self.owner(file, scope))
+        for name in rest.removesuffix("()").split("."):
+            value = self.attribute(value, name)
+        value = self.call(value) if rest.endswith("()") else self.result(value)
         return value.unsure("by its assignment")
 
     def owner(self, file: Source, qualname: str) -> Value | None:
@@ -338,12 +374,26 @@ class Program:
                 return replace(value, kind="instance")
             scope = entry.qualname.rpartition(".")[0]
             if entry.hint:
-                return self.annotation(file, scope, entry.hint, self.owner(file, scope)).unsure("by the annotation of what is called")
+                return self.annotation(file, scope, entry.hint, self.owner(file, scope)).unsure(
+                    "by the annotation of what is called"
+                )
             return unknown(f"what {entry.name} returns is not annotated")
         if value.kind == "external":
             last = value.name.rpartition(".")[2]
-            made = last[:1].isupper() or last in ("dict", "list", "set", "tuple", "str", "bytes", "frozenset", "defaultdict", "deque")
-            return replace(value, kind="external instance", sure=False) if made else unknown(f"the result of {value.name}")
+            made = last[:1].isupper() or last in (
+                "dict",
+                "list",
+                "set",
+                "tuple",
+                "str",
+                "bytes",
+                "frozenset",
+                "defaultdict",
+                "deque",
+            )
+            return (
+                replace(value, kind="external instance", sure=False) if made else unknown(f"the result of {value.name}")
+            )
         return value if value.kind == "unknown" else unknown("the result of a call on an object")
 
     def attribute(self, value: Value, name: str) -> Value:
@@ -352,10 +402,15 @@ class Program:
             return self.member(value, name) or unknown(f"module {value.name} binds no {name} that the sources show")
         if value.kind in ("external", "external instance"):
             sure = value.sure and value.kind == "external"
-            return Value("external", name=f"{value.name}.{name}", sure=sure, why=value.why)
+            why = value.why if sure else value.why or "a member of what an external call or a literal makes"
+            return Value("external", name=f"{value.name}.{name}", sure=sure, why=why)
         if value.kind == "entry" and value.entry is not None and value.entry.kind not in ("class", "module"):
             value = self.result(value)
-            return self.attribute(value, name) if value.kind != "entry" or is_class(value) else unknown("an attribute of a function")
+            return (
+                self.attribute(value, name)
+                if value.kind != "entry" or is_class(value)
+                else unknown("an attribute of a function")
+            )
         if value.entry is None or value.file is None:
             return value if value.kind == "unknown" else unknown("the class of the object is not plain")
         found = self.class_member(value.file, value.entry, name, value.kind == "super", value.kind == "entry")
@@ -368,7 +423,9 @@ class Program:
             return self.call(value)
         return self.meaning(value)
 
-    def class_member(self, file: Source, entry: Entry, name: str, beyond: bool = False, on_class: bool = False) -> Value:
+    def class_member(
+        self, file: Source, entry: Entry, name: str, beyond: bool = False, on_class: bool = False
+    ) -> Value:
         """A member of a class, by its order of resolution; ``beyond`` starts after the class itself."""
         order, strangers = self.order(file, entry)
         for place_, owner in order[1:] if beyond else order:
@@ -391,7 +448,12 @@ class Program:
         try:
             sequences, strangers, parents = [], [], []
             for base in self.bases(file, entry):
-                if base.kind == "entry" and base.entry is not None and base.file is not None and base.entry.kind == "class":
+                if (
+                    base.kind == "entry"
+                    and base.entry is not None
+                    and base.file is not None
+                    and base.entry.kind == "class"
+                ):
                     parents.append((base.file, base.entry))
                     above, more = self.order(base.file, base.entry)
                     sequences.append(list(above))

@@ -12,6 +12,7 @@ import sqlite3
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from annotator.errors import IndexError_
 from annotator.index import store
 from annotator.index.linking import Linker, Raw
 from annotator.index.model import Definition, Link, Use
-from annotator.index.resolution import Entry, Program, Source
+from annotator.index.resolution import Program
 from annotator.index.worker import digest_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ CREATE TABLE IF NOT EXISTS links(
   file INTEGER PRIMARY KEY, generation TEXT NOT NULL, digest BLOB NOT NULL, pin TEXT NOT NULL,
   resolved INTEGER NOT NULL, unresolved INTEGER NOT NULL, body BLOB NOT NULL)
 """
+AROUND = "('class', 'function', 'method', 'struct')"
 Row = tuple[int, str, str, str, str]
 
 
@@ -74,7 +76,7 @@ class Resolver:
         parts = dotted.split(".")
         for cut in range(len(parts) - 1, 0, -1):
             module = ".".join(parts[:cut])
-            if (pin, module) not in self.program.packages:
+            if not self.program.exists(pin, module):
                 continue
             value = self.program.module(module, pin)
             for name in parts[cut:]:
@@ -107,7 +109,9 @@ class Resolver:
             return where.read_bytes()
         except OSError as error:
             found = str(error.strerror or error)
-            raise IndexError_(str(where), expected="the file that was indexed", found=found, remedy=store.REMEDY) from error
+            raise IndexError_(
+                str(where), expected="the file that was indexed", found=found, remedy=store.REMEDY
+            ) from error
 
     def raw_links(self, row: Row, data: bytes) -> list[Raw]:
         """Links of a file as they are kept."""
@@ -123,10 +127,8 @@ class Resolver:
         unresolved = sum(link.certainty == "unresolved" for link in links)
         body = zlib.compress(json.dumps(links, separators=(",", ":")).encode(), 1)
         values = (number, self.generation, digest, row[1], len(links) - unresolved, unresolved, body)
-        try:
+        with suppress(sqlite3.OperationalError):  # another process writes it, or the disk is full: do without
             self.cache.execute("INSERT OR REPLACE INTO links VALUES(?,?,?,?,?,?,?)", values)
-        except sqlite3.OperationalError:
-            pass  # another process writes it just now, or the disk is full: the answer stands without the cache
         return links
 
     def links(self, pin: str, path: str) -> list[Link]:
@@ -185,9 +187,9 @@ class Resolver:
 
     def same(self, definition: Definition) -> tuple[set[tuple[int, int]], str]:
         """Keys of all definitions of the symbol (overloads, branches, stub and source), and its key as a module."""
-        from annotator.index.lookup import COLUMNS
+        from annotator.index.lookup import COLUMNS, SOURCE
 
-        query = f"SELECT d.file, d.ordinal, {COLUMNS} FROM definitions d JOIN files f ON f.id=d.file WHERE d.name=? AND f.pin=?"
+        query = f"SELECT d.file, d.ordinal, {COLUMNS} {SOURCE} WHERE d.name=? AND f.pin=?"
         rows = self.connection.execute(query, (definition.name, definition.pin))
         keys = {(row[0], row[1]) for row in rows if row[4] == definition.module and row[5] == definition.qualname}
         return keys, f"{definition.pin}:{definition.module}" if definition.kind == "module" else ""
@@ -232,7 +234,7 @@ class Resolver:
 
         number, pin, path, module, _ = row
         lines = decode(data).split("\n")
-        query = "SELECT qualname, line, end_line FROM definitions WHERE file=? AND kind IN ('class','function','method','struct') ORDER BY ordinal"
+        query = f"SELECT qualname, line, end_line FROM definitions WHERE file=? AND kind IN {AROUND} ORDER BY ordinal"
         spans = self.connection.execute(query, (number,)).fetchall()
         for link in hits:
             around = [qualname for qualname, first, last in spans if first <= link.line <= last]

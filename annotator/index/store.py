@@ -9,10 +9,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from annotator.errors import IndexError_
 
-SCHEMA_VERSION = "3"
+Rows = Iterable[tuple[Any, ...]]
+SCHEMA_VERSION = "4"
 
 TABLES = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -98,9 +100,7 @@ def schema_of(connection: sqlite3.Connection) -> str:
     return str(row[0]) if row else ""
 
 
-def add(
-    connection: sqlite3.Connection, files: Iterable[tuple], rows: Iterable[tuple], imports: Iterable[tuple]
-) -> None:  # type: ignore[type-arg]
+def add(connection: sqlite3.Connection, files: Rows, rows: Rows, imports: Rows) -> None:
     """Adds files with their definitions and imports."""
     connection.executemany("INSERT INTO files VALUES(?,?,?,?,?,?,?,?,?,?,?)", files)
     connection.executemany("INSERT INTO definitions VALUES(?,?,?,?,?,?,?,?,?,?,?,?)", rows)

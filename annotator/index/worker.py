@@ -14,12 +14,12 @@ import marshal
 import os
 import struct
 import sys
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from annotator.index.extraction import extract
 
 
-def receive(stream: BinaryIO) -> Any:
+def receive(stream: IO[bytes]) -> Any:
     """The next message, or ``None`` at the end of the stream."""
     head = stream.read(8)
     if len(head) < 8:
@@ -29,7 +29,7 @@ def receive(stream: BinaryIO) -> Any:
     return marshal.loads(body) if len(body) == size else None
 
 
-def send(stream: BinaryIO, value: Any) -> None:
+def send(stream: IO[bytes], value: Any) -> None:
     """Writes one message."""
     body = marshal.dumps(value)
     stream.write(len(body).to_bytes(8, "little"))
@@ -43,7 +43,7 @@ def digest_of(data: bytes) -> bytes:
 
 
 def stamp_of(status: os.stat_result) -> int:
-    """When a file last changed in any way, in nanoseconds; archives set the modification time, so it alone is no proof."""
+    """When a file last changed in any way, in nanoseconds; archives set the modification time, so it is no proof."""
     return max(status.st_mtime_ns, status.st_ctime_ns)
 
 
