@@ -72,8 +72,9 @@ def witness(
     budget: int = 600,
     known: Sequence[Case] = (),
 ) -> Case | None:
-    """A small case on which ``differs`` holds, shrunk by Hypothesis; else the smallest of ``known`` and the edge cases; else None.
+    """A small case on which ``differs`` holds, shrunk by Hypothesis; None when there is none.
 
+    Where Hypothesis draws none, the smallest one among ``known`` and the edge cases is the answer.
     ``budget`` bounds the calls of ``differs``; the smallest case seen by then is the answer.
     """
     seen: list[Case] = []
