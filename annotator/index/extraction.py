@@ -27,8 +27,9 @@ PYTHON_KEYWORDS = (
 CPP_KEYWORDS = (
     b"auto bool break case catch char class const constexpr continue default delete do double else enum explicit "
     b"extern false float for friend if inline int long mutable namespace new nullptr operator private protected "
-    b"public return short signed sizeof static struct switch template this throw true try typedef typename union unsigned using "
-    b"virtual void volatile while define endif ifdef ifndef include pragma undef elif noexcept override final"
+    b"public return short signed sizeof static struct switch template this throw true try typedef typename union "
+    b"unsigned using virtual void volatile while define endif ifdef ifndef include pragma undef elif noexcept "
+    b"override final"
 )
 KEYWORDS = {
     "python": frozenset(PYTHON_KEYWORDS.split()),

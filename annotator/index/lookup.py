@@ -45,8 +45,10 @@ ASIDE = re.compile(
 
 def definition_of(row: tuple[Any, ...]) -> Definition:
     """A definition from a row of ``COLUMNS``."""
-    *facts, marks = row
-    return Definition(*facts, tuple(marks.split("\n")) if marks else ())
+    pin, path, module, qualname, name, kind, line, column, end_line, signature, doc, language, marks = row[:13]
+    decorators = tuple(marks.split("\n")) if marks else ()
+    where = (line, column, end_line)
+    return Definition(pin, path, module, qualname, name, kind, *where, signature, doc, language, decorators)
 
 
 class Index:
