@@ -25,6 +25,9 @@ SCORED = ("sigmoid", "sigmoid_norm", "hinge", "ipo", "exo_pair", "robust", "disc
 UNSCORED = ("nca_pair", "bco_pair", "sppo_hard", "aot", "aot_unpaired", "apo_zero", "apo_down")
 """Losses of log-ratios: each side by itself, or sorted."""
 
+SMOOTHED = ("robust", "aot", "aot_unpaired")
+"""Losses that read label smoothing and allow 0. ``exo_pair`` reads it too, and needs it."""
+
 LOGPS = ("policy_chosen_logps", "policy_rejected_logps", "ref_chosen_logps", "ref_rejected_logps")
 
 
@@ -180,7 +183,7 @@ def _random_logps(seed: int, shape: tuple[int, int], scale: float = 1.0) -> dict
 
 
 def _valid_knobs(loss: str) -> dict[str, Any]:
-    return {"loss_type": loss, "label_smoothing": 0.1 if loss in ("exo_pair", "robust", "aot", "aot_unpaired") else 0.0}
+    return {"loss_type": loss, "label_smoothing": 0.1 if loss in ("exo_pair", *SMOOTHED) else 0.0}
 
 
 def _edges() -> tuple[Case, ...]:
@@ -190,7 +193,17 @@ def _edges() -> tuple[Case, ...]:
     every = tuple(_case(f"every loss: {loss}", logps, ragged, **_valid_knobs(loss)) for loss in (*SCORED, *UNSCORED))
     unsorted = [loss for loss in (*SCORED, *UNSCORED) if not loss.startswith("aot")]  # ties have no one gradient
     same = tuple(_case(f"policy is reference: {loss}", equal, ragged, **_valid_knobs(loss)) for loss in unsorted)
-    return (*every, *same, *_length_edges(logps), *_margin_edges(), _case("no padding", logps, full))
+    scored = tuple(
+        _case(f"{divergence}: {loss}", logps, ragged, **_valid_knobs(loss), f_divergence=divergence)
+        for divergence in ("forward_kl", "js_divergence")
+        for loss in ("sigmoid", "ipo")
+    )
+    single = (
+        _case("no padding", logps, full),
+        _case("label smoothing that the loss does not read", logps, ragged, label_smoothing=0.1),
+        _case("hinge on either side of its corner", logps, ragged, loss_type="hinge", beta=0.5),
+    )
+    return (*every, *same, *scored, *single, *_length_edges(logps), *_margin_edges())
 
 
 def _length_edges(logps: Mapping[str, Any]) -> tuple[Case, ...]:
@@ -236,7 +249,9 @@ def _drawn_case(draw: DrawFn) -> Case:
     shortest = 1 if loss == "sft" or loss.startswith("aot") else 0  # a mean over no token; ties of empty completions
     lengths = st.lists(st.integers(shortest, width), min_size=rows, max_size=rows)
     divergences = ("reverse_kl", "forward_kl", "js_divergence") if loss in SCORED else ("reverse_kl",)
-    smoothing = (0.001, 0.1) if loss == "exo_pair" else (0.0, 0.001, 0.1)
+    smoothing = {"exo_pair": (0.001, 0.1), "sigmoid": (0.0, 0.1), **dict.fromkeys(SMOOTHED, (0.0, 0.1))}.get(
+        loss, (0.0,)
+    )
     return _case(
         "",
         _random_logps(draw(st.integers(0, 2**16)), (rows, width)),
@@ -246,7 +261,7 @@ def _drawn_case(draw: DrawFn) -> Case:
         label_smoothing=draw(st.sampled_from(smoothing)),
         f_divergence=draw(st.sampled_from(divergences)),
         ld_alpha=draw(st.sampled_from((1.0, 0.5, 0.0))),
-        discopop_tau=draw(st.sampled_from((0.05, 1.0))),
+        discopop_tau=draw(st.sampled_from((0.05, 1.0) if loss == "discopop" else (0.05,))),
     )
 
 
