@@ -298,6 +298,8 @@ def _limits(job: _Job, base: Measured, cases: list[int]) -> tuple[float | None, 
 def _failed(job: _Job, finding: Finding, faults: list[Fault], limits: tuple[float | None, float | None]) -> Finding:
     """The finding with the smallest case that shows the failure."""
     reason = str(faults[0]) if faults else ""
+    if finding.error is not None and _exceeds(finding.error, limits[0]):
+        limits = (limits[0], float("inf"))  # A difference in value is easier to read than one in a gradient.
     shown = show(
         job.oracle,
         job.implementation.call,

@@ -191,16 +191,12 @@ def test_a_case_beyond_the_references_range_is_excluded_in_that_dtype():
 
 def test_equal_values_minus_their_mean_leave_any_residue():
     """The residue is rounding, and no rule of the contract: neither 0 nor 1e-17 is wrong; 1e-6 is."""
-    import torch
 
     def centred(values, mask, eps):
-        return {"mean": (values - values.mean(-1, keepdim=True)).sum(-1), "kept": mask.sum(-1)}
+        return {"mean": values[:, 0] - values.mean(-1), "kept": mask.sum(-1)}
 
     def other_order(values, mask, eps):
-        return {
-            "mean": values.sum(-1) - (values * torch.ones_like(values)).mean(-1) * values.shape[-1],
-            "kept": mask.sum(-1),
-        }
+        return {"mean": (values.shape[-1] * values[:, 0] - values.sum(-1)) / values.shape[-1], "kept": mask.sum(-1)}
 
     def off(values, mask, eps):
         return {"mean": other_order(values, mask, eps)["mean"] + 1e-6, "kept": mask.sum(-1)}
