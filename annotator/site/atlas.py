@@ -54,6 +54,12 @@ class Place:
         """``verl/grpo-advantage.html#step-…``."""
         return f"{self.page}#{self.id}"
 
+    @property
+    def within(self) -> str:
+        """The symbol without its module: ``Class.method``."""
+        module = self.anchor.path.rpartition(".")[0].removesuffix("/__init__").replace("/", ".")
+        return self.step.symbol.partition(":")[2].removeprefix(module).strip(".")
+
     def shows(self, pin: str, path: str, line: int) -> bool:
         """Whether the step's code holds that line."""
         return (self.anchor.pin, self.anchor.path) == (pin, path) and self.anchor.first <= line <= self.anchor.last

@@ -36,7 +36,7 @@ def build(workspace: Workspace, *, strict: bool = True, progress: Progress | Non
     """
     current(workspace)
     with _reported(workspace) as warnings:
-        _mkdocs(_config(workspace, strict=strict))
+        _mkdocs(_config(workspace, warnings, strict=strict))
     source.write(current(workspace), workspace.site, progress)
     if strict:
         _refuse(warnings, workspace)
@@ -98,19 +98,18 @@ def zensical(workspace: Workspace, folder: Path) -> Path:
     return folder
 
 
-def _config(workspace: Workspace, **settings: Any) -> MkDocsConfig:
+def _config(workspace: Workspace, told: list[str], **settings: Any) -> MkDocsConfig:
     from mkdocs.config import load_config
-    from mkdocs.exceptions import ConfigurationError
+    from mkdocs.exceptions import Abort, ConfigurationError
 
     file = workspace.root / "mkdocs.yml"
     if not file.is_file():
         raise SiteError(str(file), expected="the site's configuration", found="none", remedy="build inside a checkout")
     try:
         config = load_config(str(file), site_dir=str(workspace.site), **settings)
-    except ConfigurationError as error:
-        raise SiteError(
-            str(file), expected="a configuration that MkDocs reads", found=_last_line(str(error))
-        ) from error
+    except (Abort, ConfigurationError) as error:
+        found = told[0] if told else _last_line(str(error))
+        raise SiteError("mkdocs.yml", expected="a configuration that MkDocs reads", found=found) from error
     config.mdx_configs.setdefault(EXTENSION, {})["root"] = workspace
     return config
 

@@ -136,7 +136,7 @@ class _AllSteps(Postprocessor):
                 missing.place(),
                 expected="a step",
                 found="a block that Markdown takes for text",
-                remedy="leave a blank line before it",
+                remedy="take it out of HTML and lists",
             )
         return text
 

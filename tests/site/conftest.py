@@ -112,6 +112,7 @@ theme:
   name: material
   font: false
 nav:
+  - index.md
   - a/run.md
   - b/scale.md
 plugins: []
@@ -132,6 +133,7 @@ def workspace(tmp_path: Path) -> Workspace:
         "vendored_refs/demo/demo/maths.py": MATHS,
         "vendored_refs/demo/demo/main.py": MAIN,
         "vendored_refs/demo/demo/other.py": OTHER,
+        "walkthroughs/index.md": "# Home\n",
         "walkthroughs/a/run.md": READING,
         "walkthroughs/b/scale.md": SECOND,
         "walkthroughs/assets/code.css": "",

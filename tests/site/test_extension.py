@@ -9,7 +9,7 @@ from markdown import Markdown
 from annotator.errors import PinError, ReadingError
 from annotator.workspace import Workspace
 
-from .conftest import READING, SECOND, write
+from .conftest import SECOND, write
 
 
 def render(workspace: Workspace, name: str = "a/run.md", front: bool = False) -> str:
@@ -37,6 +37,7 @@ EXPECTED = [
     ("file and lines", 'href="../source/demo/demo/main.py.html#L11">demo/main.py</a>'),
     ("permalink upstream", 'href="https://github.com/example/demo/blob/v1.2.3/demo/main.py#L11-L12"'),
     ("pin and version", "demo 1.2.3"),
+    ("the symbol without its module", 'in <span class="ann-file">run</span>'),
     ("a line has an id for deep links", 'id="step-run-L12"'),
     ("a line number leads to the source page", '<a class="n" href="../source/demo/demo/main.py.html#L12">12</a>'),
     ("an identifier leads to the step that shows it", 'href="#step-total"'),
@@ -129,10 +130,11 @@ def test_an_error_carries_the_place_in_the_reading(workspace: Workspace, old: st
 
 
 def test_a_step_that_the_block_engine_leaves_as_text_is_an_error(workspace: Workspace) -> None:
-    edit(workspace, "# Scaling\n\n/// step", "# Scaling\n\n- item\n\n        /// step", "b/scale.md")
-    edit(workspace, "Why a class.", "Why a class.", "b/scale.md")
-    text = (workspace.readings / "b/scale.md").read_text(encoding="utf-8")
-    assert "        /// step" in text
+    edit(workspace, "# Scaling\n", "# Scaling\n\n<div>\n", "b/scale.md")
+    with pytest.raises(
+        ReadingError, match=r"^walkthroughs/b/scale\.md:5: expected a step, found a block that Markdown"
+    ):
+        render(workspace, "b/scale.md")
 
 
 def test_a_step_outside_of_the_readings_is_an_error(workspace: Workspace) -> None:
@@ -158,7 +160,3 @@ def test_an_edit_is_seen(workspace: Workspace) -> None:
 def test_an_unknown_name_is_left_to_others(workspace: Workspace) -> None:
     edit(workspace, "[a symbol][demo.maths.Scale.apply]", "[a symbol][annotator.site]")
     assert "[a symbol][annotator.site]" in render(workspace)
-
-
-def test_the_example_is_a_reading() -> None:
-    assert READING.count("/// step") == 2

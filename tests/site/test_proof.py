@@ -1,0 +1,99 @@
+"""The proof card: what is missing or stale is said in red; nothing is invented."""
+
+import json
+from typing import Any
+
+import pytest
+
+from annotator import catalog
+from annotator.contracts import proofs
+from annotator.errors import ReadingError
+from annotator.site import proof, step
+from annotator.workspace import Workspace
+
+from .conftest import write
+
+NAME = "grpo-advantage"
+
+
+def entries(workspace: Workspace, **changes: Any) -> list[dict[str, Any]]:
+    """A proof for everything that the contract promises, on paper."""
+    contract = catalog.contract(NAME)
+    return [
+        {
+            "contract": NAME,
+            "implementation": implementation,
+            "reference": reference,
+            "dtype": dtype,
+            "device": "cpu",
+            "error": 3.14e-16,
+            "bound": 1e-10,
+            "gradient_error": 0.0,
+            "date": "2026-01-02",
+            "versions": {"torch": "9.9.9"},
+            "digests": {},
+            **changes,
+        }
+        for _, implementation, reference, dtype in proofs.expected(contract)
+    ]
+
+
+def card(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, recorded: dict[str, list[dict[str, Any]]], stale: str = ""
+) -> proof.Card:
+    for device, found in recorded.items():
+        write(workspace.proofs / f"{device}.json", json.dumps({"device": device, "entries": found}))
+    monkeypatch.setattr(proofs, "stale", lambda *_: stale)
+    return proof.card(workspace, NAME, "walkthroughs/a/run.md:1")
+
+
+def html(found: proof.Card) -> str:
+    return step.environment().get_template("proof.html").render(card=found)
+
+
+def test_no_proof_is_said_in_red(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = card(workspace, monkeypatch, {})
+    assert found.problems == ("No proof is recorded.",)
+    assert '<p class="bad">No proof is recorded.</p>' in html(found)
+    assert "<code>annotator conform grpo-advantage</code>" in html(found)
+
+
+def test_a_full_proof_shows_numbers_and_no_red(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = card(workspace, monkeypatch, {"cpu": entries(workspace)})
+    assert found.problems == ()
+    assert 'class="bad"' not in html(found)
+    assert "3.1e-16" in html(found)
+    assert "Recorded 2026-01-02 on cpu with torch 9.9.9." in found.facts
+    assert found.remarks == ("Not yet run on a GPU.",)
+
+
+def test_a_gpu_proof_takes_the_remark_away(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = card(workspace, monkeypatch, {"cpu": entries(workspace), "some-gpu": entries(workspace, device="cuda")})
+    assert found.remarks == ()
+    assert "some-gpu" in html(found)
+
+
+def test_a_missing_result_is_said_in_red(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = card(workspace, monkeypatch, {"cpu": entries(workspace)[1:]})
+    assert found.problems == ("Missing: 1 results that this contract promises are not recorded.",)
+
+
+def test_a_stale_result_is_said_in_red(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = card(
+        workspace, monkeypatch, {"cpu": entries(workspace)}, stale="minimal/x.py changed since it was recorded"
+    )
+    assert found.problems[0].startswith("Stale: ")
+    assert "minimal/x.py changed" in html(found)
+    assert '<span class="bad">stale</span>' in html(found)
+
+
+def test_an_unknown_contract_names_the_step(workspace: Workspace) -> None:
+    with pytest.raises(ReadingError, match=r"^walkthroughs/a/run\.md:1: expected a contract of the catalogue"):
+        proof.card(workspace, "grpo-advantagee", "walkthroughs/a/run.md:1")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "–"), (0.0, "0"), (3.14e-16, "3.1e-16"), (2.0, "2.0e+0"), (1e-6, "1.0e-6")]
+)
+def test_numbers(value: float | None, text: str) -> None:
+    assert proof.number(value) == text
