@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from annotator.errors import IndexError_
-from annotator.index import store
+from annotator.index import linking_cpp, store
 from annotator.index.linking import Linker, Raw
 from annotator.index.model import Definition, Link, Use
 from annotator.index.resolution import Program
@@ -123,7 +123,7 @@ class Resolver:
         if row[4] == "python":
             links = Linker(self.program, self.program.source(number), data).links()
         else:
-            links = []
+            links = linking_cpp.links(self.connection, number, row[1], data)
         unresolved = sum(link.certainty == "unresolved" for link in links)
         body = zlib.compress(json.dumps(links, separators=(",", ":")).encode(), 1)
         values = (number, self.generation, digest, row[1], len(links) - unresolved, unresolved, body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -294,3 +295,35 @@ def test_stats_count_the_unresolved(index: Index) -> None:
     assert figures["files"] == 3
     assert 0 < figures["unresolved_share"] < 0.2
     assert 0 < index.unresolved_rate("app", 3) < 0.2
+
+
+CPP = {
+    "csrc/lib.h": (
+        "namespace lib {\nstruct Thing { int size; void grow(int by); };\nint helper(int x);\n}\n#define TWICE(x) (x)\n"
+    ),
+    "csrc/main.cu": (
+        '#include "lib.h"\nnamespace lib {\nint helper(int x) { return x; }\nint inner() { return helper(1); }\n}\n'
+        "void Outside() {\n  lib::Thing thing;\n  std::vector<int> v;\n  int helper = 2;\n  helper += 1;\n  TWICE(3);\n"
+        "  thing.grow(4);\n  unheard(5);\n}\n__global__ void kernel(float* data) { data[0] = 1; }\n"
+    ),
+}
+CPP_MEANINGS = [
+    ("int inner() { return ^helper(1); }", "~c:lib::helper"),
+    ("lib::^Thing thing;", "~c:lib::Thing"),
+    ("std::^vector<int> v;", "~external std::vector"),
+    ("^helper += 1;", "local"),
+    ("^TWICE(3);", "~c:TWICE"),
+    ("thing.^grow(4);", "? the class of the object is not plain"),
+    ("^unheard(5);", "? nothing in the sources defines this name"),
+    ("__global__ void ^kernel(float* data) { data[0] = 1; }", "c:kernel"),
+    ("__global__ void kernel(float* data) { ^data[0] = 1; }", "local"),
+]
+
+
+def test_cpp_meanings(tmp_path: Path) -> None:
+    with indexed(tmp_path, c=CPP) as opened:
+        found = [(marked, meaning(opened, "c", "csrc/main.cu", marked)) for marked, _ in CPP_MEANINGS]
+        assert found == CPP_MEANINGS
+        assert opened.definition("c:lib::helper").path == "csrc/main.cu", "the body comes before the declaration"
+        uses = opened.uses(opened.definition("c:lib::helper"))
+        assert [use.text for use in uses] == ["int inner() { return helper(1); }"]
