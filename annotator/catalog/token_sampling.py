@@ -631,7 +631,7 @@ def _changed(stage: Stage, **how: Any) -> Stage:
 def _deviation(
     name: str, wrong: str, right: str, call: Any, *, drawn: Any = None, zoo: int | None = None, seen_in: str = ""
 ) -> Deviation:
-    return Deviation(name, wrong, right, call, seen_in=seen_in, zoo=zoo, sample=drawn or _sampled(call))
+    return Deviation(name, wrong, right, call, seen_in=seen_in, zoo=zoo, sample=drawn)
 
 
 _RIGHT = _staged()

@@ -157,7 +157,8 @@ def apply_top_p(logits: Array, top_p: Array) -> Array:
     tail = jax.nn.softmax(ascending, axis=-1).cumsum(axis=-1)  # [B, V]
     removed = (tail <= 1 - top_p[:, None]) & (top_p[:, None] < 1)  # [B, V], by rank
     removed = removed.at[:, -1].set(False)
-    return jnp.where(jnp.take_along_axis(removed, order.argsort(axis=-1), axis=-1), -jnp.inf, logits)  # by token
+    removed = jnp.put_along_axis(removed, order, removed, axis=-1, inplace=False)  # [B, V], by token
+    return jnp.where(removed, -jnp.inf, logits)
 
 
 @jax.jit

@@ -154,7 +154,8 @@ def apply_top_p(logits: Tensor, top_p: Tensor) -> Tensor:
     tail = ascending.softmax(dim=-1).cumsum(dim=-1)  # [B, V]
     removed = (tail <= 1 - top_p[:, None]) & (top_p[:, None] < 1)  # [B, V], by rank
     removed[:, -1] = False
-    return logits.masked_fill(removed.gather(-1, order.argsort(dim=-1)), -torch.inf)  # by token
+    removed = removed.scatter(-1, order, removed)  # [B, V], by token
+    return logits.masked_fill(removed, -torch.inf)
 
 
 def process_logits(
