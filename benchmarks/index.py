@@ -118,7 +118,8 @@ def griffe(tree: Path) -> str | None:
     done = subprocess.run([sys.executable, "-c", GRIFFE, str(tree)], check=True, capture_output=True, text=True)
     lines, seconds, memory = done.stdout.split()
     rate = int(lines) / float(seconds)
-    return f"| {name}, verl, definitions only, one process | {int(lines):,} lines | {float(seconds):.2f} s | {rate:,.0f} lines/s, {float(memory):.0f} MB |"
+    speed = f"{rate:,.0f} lines/s, {float(memory):.0f} MB"
+    return f"| {name}, verl, definitions only, one process | {int(lines):,} lines | {float(seconds):.2f} s | {speed} |"
 
 
 def main() -> None:
@@ -143,31 +144,28 @@ def main() -> None:
         resolving = median(lambda: resolve(workspace, pin, path), options.repeat)
         size = workspace.index.stat().st_size / 1e6
         peer = griffe(workspace.tree("verl"))
-        print(
-            f"Python {platform.python_version()}, {os.cpu_count()} cores, {options.jobs} processes, load {load:.1f} at the start\n"
-        )
-        print("| measure | of | result | target |\n|---|---|---|---|")
-        print(
-            f"| cold, {', '.join(names)} | {report.lines:,} lines, {report.files:,} files | {report.seconds:.1f} s | 60 s |"
-        )
-        print(f"| cold, processor time | {report.definitions:,} definitions | {processor:.1f} s | |")
-        print(f"| cold, peak memory of all processes | | {memory:.0f} MB | 1,500 MB |")
-        print(f"| nothing changed | | {unchanged:.2f} s | 1.5 s |")
-        print(f"| one file changed | | {changed:.2f} s | 1 s |")
-        print(f"| find, whole process | Python alone {bare * 1e3:.0f} ms | {find * 1e3:.0f} ms | 150 ms |")
-        print(
-            f"| resolve a file, index opened anew | {pin}/{path}, {lines:,} lines | {resolving * 1e3:.0f} ms | 300 ms |"
-        )
-        print(f"| index on disk | | {size:.0f} MB | 400 MB |")
-        print(
-            f"| ours, all pins, with names | {report.lines:,} lines | {report.seconds:.1f} s | {report.lines / report.seconds:,.0f} lines/s |"
-        )
+        machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, {options.jobs} processes"
+        print(f"{machine}, load {load:.1f} at the start\n")
+        rows = [
+            ("measure", "of", "result", "target"),
+            ("---", "---", "---", "---"),
+            ("cold", f"{report.lines:,} lines, {report.files:,} files", f"{report.seconds:.1f} s", "60 s"),
+            ("cold, processor time", f"{report.definitions:,} definitions", f"{processor:.1f} s", ""),
+            ("cold, peak memory of all processes", "", f"{memory:.0f} MB", "1,500 MB"),
+            ("nothing changed", "", f"{unchanged:.2f} s", "1.5 s"),
+            ("one file changed", "", f"{changed:.2f} s", "1 s"),
+            ("find, whole process", f"Python alone {bare * 1e3:.0f} ms", f"{find * 1e3:.0f} ms", "150 ms"),
+            ("resolve a file, anew", f"{pin}/{path}, {lines:,} lines", f"{resolving * 1e3:.0f} ms", "300 ms"),
+            ("index on disk", "", f"{size:.0f} MB", "400 MB"),
+            ("lines a second, with names", f"{', '.join(names)}", f"{report.lines / report.seconds:,.0f}", ""),
+        ]
+        for row in rows:
+            print("| " + " | ".join(row) + " |")
         if peer:
             print(peer)
-        for name, figures in stats.items():
-            print(
-                f"| {name} | {figures['lines']:,} lines | {figures['definitions']:,} definitions | {figures['broken']} files with syntax errors |"
-            )
+        for name, of in stats.items():
+            broken = f"{of['broken']} files with syntax errors"
+            print(f"| {name} | {of['lines']:,} lines | {of['definitions']:,} definitions | {broken} |")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ WRAPPERS = {
     "pointer_declarator", "reference_declarator", "init_declarator", "parenthesized_declarator", "array_declarator",
     "attributed_declarator",
 }  # fmt: skip
+NAMED = {"namespace_identifier", "identifier", "type_identifier", "nested_namespace_specifier"}
 NAMES = {
     "identifier", "field_identifier", "type_identifier", "qualified_identifier", "destructor_name", "operator_name",
     "operator_cast", "template_function",
@@ -53,6 +54,7 @@ def declarations(tree: Tree, source: bytes) -> tuple[list[Row], list[Import], li
     spans = sorted([(node.start_byte, node.end_byte) for node in captured.get("s", ())])
     reader = Reader(source)
     reader.read(tree.root_node)
+    reader.rows.sort(key=lambda row: (row.line, row.column))
     rows = reader.rows if source.isascii() else character_columns(source, reader.rows)
     return rows, reader.imports, spans
 
@@ -94,25 +96,37 @@ class Reader:
         self.stack.extend((child, scope, around) for child in reversed(node.named_children))
 
     def salvage(self, node: Node, scope: str, around: str) -> None:
-        """Reads what stands in an error; namespaces that open and close inside it are told by their braces."""
+        """Reads what stands in an error; namespaces and classes that open inside it are told by their braces."""
         found: list[tuple[Node, str, str]] = []
-        scopes, opened = [scope], ""
+        scopes, opened, name = [(scope, around)], "", None
         for child in node.children:
             kind = child.type
-            if kind == "{":
-                scopes.append(join(scopes[-1], opened) if opened else scopes[-1])
-            elif kind == "}" and len(scopes) > 1:
-                scopes.pop()
-            elif kind == "namespace":
-                opened = "namespace"
+            if kind in ("namespace", "class", "struct"):
+                opened, name = kind, None
+            elif opened and kind in NAMED:
+                name = child
+            elif opened and kind == "base_class_clause":
                 continue
-            elif opened == "namespace" and kind in ("namespace_identifier", "identifier", "nested_namespace_specifier"):
-                opened = self.text(child)
-                continue
-            elif child.is_named:
-                found.append((child, scopes[-1], around))
-            opened = ""
+            elif kind == "{":
+                scopes.append(self.opened(child, opened, name, scopes[-1]))
+                opened, name = "", None
+            else:
+                if kind == "}" and len(scopes) > 1:
+                    scopes.pop()
+                elif child.is_named:
+                    found.append((child, *scopes[-1]))
+                opened, name = "", None
         self.stack.extend(reversed(found))
+
+    def opened(self, brace: Node, opened: str, name: Node | None, around: tuple[str, str]) -> tuple[str, str]:
+        """The scope behind a brace in an error; a class that it opens is a definition, whose end is not known."""
+        if not opened or name is None:
+            return around
+        qualname = join(around[0], self.text(name))
+        if opened == "namespace":
+            return qualname, "namespace"
+        self.add(name, name, opened, qualname, opened.encode() + b" " + self.text(name).encode())
+        return qualname, "class"
 
     def text(self, node: Node) -> str:
         """Source text of a node without white space."""

@@ -266,6 +266,7 @@ def rank(tier: int, one: Definition, query: str) -> tuple[Any, ...]:
         not whole,
         max(tier, 1),
         aside,
+        one.language != "python",
         one.path.endswith(".pyi"),
         private,
         RANK.get(one.kind, 3),

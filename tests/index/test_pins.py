@@ -1,4 +1,4 @@
-"""The index of the real pins, where they are fetched and indexed: what the readings stand on, and the targets of speed."""
+"""The index of the real pins, where they are fetched and indexed: what the readings stand on."""
 
 from __future__ import annotations
 
