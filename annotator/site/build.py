@@ -37,6 +37,7 @@ def build(workspace: Workspace, *, strict: bool = True, progress: Progress | Non
     current(workspace)
     with _reported(workspace) as warnings:
         _mkdocs(_config(workspace, warnings, strict=strict))
+    _search_without_server(workspace.site)
     source.write(current(workspace), workspace.site, progress)
     if strict:
         _refuse(warnings, workspace)
@@ -127,6 +128,13 @@ def _mkdocs(config: MkDocsConfig) -> None:
         raise SiteError("mkdocs.yml", expected="pages", found=str(error)) from error
     finally:
         config.plugins.on_shutdown()
+
+
+def _search_without_server(site: Path) -> None:
+    """The search index as a script too: from ``file://`` the theme can load nothing else (see ``assets/offline.js``)."""
+    index = site / "search" / "search_index.json"
+    if index.is_file():
+        index.with_suffix(".js").write_text(f"var __index = {index.read_text(encoding='utf-8')}", encoding="utf-8")
 
 
 class _Collected(logging.Handler):
