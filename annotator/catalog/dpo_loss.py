@@ -10,7 +10,9 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from annotator import pins
 from annotator.catalog import _trl
+from annotator.catalog._third_party import quiet
 from annotator.contracts.model import Case, Contract, Deviation, Implementation, Input, Knob, Output
 
 if TYPE_CHECKING:
@@ -34,6 +36,12 @@ LOGPS = ("policy_chosen_logps", "policy_rejected_logps", "ref_chosen_logps", "re
 # Implementations ------------------------------------------------------------------------------------------------------
 
 
+@functools.cache
+def _fused_output() -> Any:
+    with quiet():
+        return pins.load("trl:trl.trainer.utils").FusedCausalLMOutput
+
+
 class _Model:
     """Stands where TRL's model with its fused head does: answers with given log-probabilities, 0 where not labelled."""
 
@@ -41,12 +49,9 @@ class _Model:
         self.logps = logps  # [2B, T]
 
     def __call__(self, *, labels: Any, **_: Any) -> Any:
-        from annotator import pins
-
         real = labels[:, 1:] != -100  # [2B, 1+T] -> [2B, T]
         nothing = self.logps.detach() * 0
-        output = pins.load("trl:trl.trainer.utils").FusedCausalLMOutput
-        return output(
+        return _fused_output()(
             log_probs=self.logps.masked_fill(~real, 0),
             entropy=nothing,
             mean_logits=nothing,
