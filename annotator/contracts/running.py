@@ -15,7 +15,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -315,9 +315,8 @@ def _run_jax(
         tuple(item.name for item in interface.outputs),
         tuple(sorted(_carries(interface))),
         tuple(_moving(interface)) if gradient else (),
-        tuple(sorted(knobs.items())),
     )
-    returned, pulled = _jax_whole(plan, given)
+    returned, pulled = _jax_whole(plan, given, knobs)
     outputs = {name: returned[name] for name in plan.outputs}
     return Result(
         {name: _jax_out(value) for name, value in outputs.items()},
@@ -329,21 +328,21 @@ def _run_jax(
 
 @dataclass(frozen=True)
 class _JaxPlan:
-    """What is compiled once a shape: a call at fixed knobs, which outputs carry a gradient, which inputs receive it."""
+    """What is compiled once a shape: a call with some knobs fixed, which outputs have a gradient, which inputs get it."""
 
     call: Call
     outputs: tuple[str, ...]
     carries: tuple[str, ...]
     moving: tuple[str, ...]
-    knobs: tuple[tuple[str, Any], ...]
+    knobs: tuple[tuple[str, Any], ...] = ()
 
-    def __call__(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def __call__(self, given: Mapping[str, Any], knobs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Outputs, and gradients of the moving inputs."""
         import jax
         import jax.numpy as jnp
 
         def forward(moved: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-            raw = _outputs(self.outputs, _called(self.call, {**given, **moved}, dict(self.knobs)))
+            raw = _outputs(self.outputs, _called(self.call, {**given, **moved}, {**dict(self.knobs), **knobs}))
             raw = {name: jnp.asarray(value) for name, value in raw.items()}
             floats = {n: raw[n] for n in self.carries if jnp.issubdtype(raw[n].dtype, jnp.floating)}
             return floats, {n: v for n, v in raw.items() if n not in floats}
@@ -357,38 +356,47 @@ class _JaxPlan:
         return {**floats, **others}, back(weights)[0] if floats else {}
 
 
-def _jax_whole(plan: _JaxPlan, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _jax_whole(
+    plan: _JaxPlan, given: Mapping[str, Any], knobs: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Runs a plan compiled as a whole, since compiling each operation for each shape takes many times as long.
 
-    Code that looks at values while it is traced cannot be compiled; it is run operation by operation.
+    First with float knobs as arguments, so that one program serves all their values; code that branches on them is
+    compiled for each value; code that looks at arrays cannot be compiled and is run operation by operation.
     """
-    if plan.call not in _EAGER:
+    floats = {name: value for name, value in knobs.items() if type(value) is float}
+    for mode in _MODES[_MODES.index(_MODE.get(plan.call, "traced")) :]:
+        moving = floats if mode == "traced" else {}
+        fixed = replace(plan, knobs=tuple((n, v) for n, v in sorted(knobs.items()) if n not in moving))
         try:
-            return _jitted(plan)(given)  # type: ignore[no-any-return]
-        except TypeError:
-            pass  # A knob that cannot be hashed.
-        except Fault as fault:
-            if fault.rule != "raises":
+            done: tuple[dict[str, Any], dict[str, Any]] = (fixed if mode == "eager" else _jitted(fixed))(given, moving)
+            return done
+        except (Fault, TypeError) as error:  # TypeError: a knob that cannot be hashed.
+            if mode == "eager" or (isinstance(error, Fault) and error.rule != "raises"):
                 raise
-            _EAGER.add(plan.call)
-    return plan(given)
+            _MODE[plan.call] = _MODES[_MODES.index(mode) + 1]
+    raise AssertionError("the last mode returns or raises")
 
 
-_EAGER: set[Call] = set()
-"""Calls that cannot be traced as a whole."""
+_MODES = ("traced", "static", "eager")
+
+_MODE: dict[Call, str] = {}
+"""How a call is run, where the first mode did not do."""
 
 
 @contextmanager
 def eagerly(call: Call, wanted: bool = True) -> Iterator[None]:
     """While it lasts, JAX runs ``call`` operation by operation, so that its side effects happen every time."""
-    add = wanted and call not in _EAGER
-    if add:
-        _EAGER.add(call)
+    before = _MODE.get(call)
+    if wanted:
+        _MODE[call] = "eager"
     try:
         yield
     finally:
-        if add:
-            _EAGER.discard(call)
+        if wanted and before is None:
+            del _MODE[call]
+        elif wanted and before is not None:
+            _MODE[call] = before
 
 
 @functools.lru_cache(maxsize=512)
