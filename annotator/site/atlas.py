@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from annotator.site.proof import Card
     from annotator.workspace import Workspace
 
+_DOCUMENTS = re.compile(r"^::: ([\w.]+)[ ]*$", re.MULTILINE)
 _FRONT_MATTER = re.compile(r"-{3}[ \t]*\n.*?\n(?:\.{3}|-{3})[ \t]*\n", re.DOTALL)
 
 
@@ -115,6 +116,11 @@ class Atlas:
             for place in places:
                 files.setdefault((place.anchor.pin, place.anchor.path), []).append(place)
         return {key: tuple(files[key]) for key in sorted(files)}
+
+    @cached_property
+    def documented(self) -> Mapping[str, str]:
+        """The page that documents a module of our own with mkdocstrings (``::: minimal.x``)."""
+        return {name: page_address(r.path) for r in self.pages.values() for name in _DOCUMENTS.findall(r.text)}
 
     def source(self, pin: str, path: str) -> Source:
         """A pinned file, read, coloured and resolved; kept while the atlas lives.

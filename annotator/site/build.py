@@ -131,7 +131,7 @@ def _mkdocs(config: MkDocsConfig) -> None:
 
 
 def _search_without_server(site: Path) -> None:
-    """The search index as a script too: from ``file://`` the theme can load nothing else (see ``assets/offline.js``)."""
+    """The search index as a script too: from ``file://`` the theme loads nothing else (see ``assets/offline.js``)."""
     index = site / "search" / "search_index.json"
     if index.is_file():
         index.with_suffix(".js").write_text(f"var __index = {index.read_text(encoding='utf-8')}", encoding="utf-8")

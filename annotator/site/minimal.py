@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from annotator.errors import ReadingError, did_you_mean, near_matches
@@ -13,12 +14,21 @@ BACKENDS = ("torch", "jax")
 
 @dataclass(frozen=True)
 class Function:
-    """A function of ``minimal/``: its file (relative to the workspace), its lines, and the number of the first."""
+    """A function of ``minimal/``: its file (relative to the workspace), its lines, and the number of the first.
+
+    ``public`` holds what the file defines for others, each with the first line of its docstring.
+    """
 
     path: str
     name: str
     first: int
     lines: tuple[str, ...]
+    public: Mapping[str, str]
+
+    @property
+    def module(self) -> str:
+        """``minimal.post_training.grpo_torch``."""
+        return self.path.removesuffix(".py").replace("/", ".")
 
 
 def function(workspace: Workspace, dotted: str, backend: str, place: str) -> Function:
@@ -35,17 +45,22 @@ def function(workspace: Workspace, dotted: str, backend: str, place: str) -> Fun
         raise ReadingError(
             place, expected=f"the file {path}", found="none", remedy="write it, or mend 'minimal:'"
         ) from error
-    node = _named(ast.parse(text), name, path, place)
+    defined = {node.name: node for node in ast.parse(text).body if isinstance(node, Named)}
+    node = _one(defined, name, path, place)
     first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-    return Function(path, name, first, tuple(text.split("\n")[first - 1 : node.end_lineno]))
+    lines = tuple(text.split("\n")[first - 1 : node.end_lineno])
+    return Function(path, name, first, lines, {n: _doc(d) for n, d in defined.items() if not n.startswith("_")})
 
 
 Named = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def _named(tree: ast.Module, name: str, path: str, place: str) -> Named:
-    found = {node.name: node for node in tree.body if isinstance(node, Named)}
-    if name not in found:
-        remedy = did_you_mean(near_matches(name, found)) or f"{path} has {', '.join(found)}"
+def _one(defined: Mapping[str, Named], name: str, path: str, place: str) -> Named:
+    if name not in defined:
+        remedy = did_you_mean(near_matches(name, defined)) or f"{path} has {', '.join(defined)}"
         raise ReadingError(place, expected=f"the function {name} in {path}", found="none", remedy=remedy)
-    return found[name]
+    return defined[name]
+
+
+def _doc(node: Named) -> str:
+    return (ast.get_docstring(node) or "").split("\n")[0]

@@ -5,6 +5,7 @@ The views Reference, PyTorch, JAX and Proof are radio buttons with labels and a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from annotator.index import Definition, Link
 
+_NAME = re.compile(r"(?<![\w.])[A-Za-z]\w*")
 _TITLES = {"torch": "PyTorch", "jax": "JAX"}
 
 
@@ -63,13 +65,17 @@ def overview(places: Iterable[Place]) -> str:
 
 
 def _views(atlas: Atlas, place: Place) -> Iterator[View]:
-    yield View("reference", "Reference", _render("code.html", lines=_reference(atlas, place), name=place.step.symbol))
+    yield View(
+        "reference",
+        "Reference",
+        _render("code.html", lines=_reference(atlas, place), name=place.step.symbol, caption=""),
+    )
     wanted = place.step.options.get("minimal")
     for backend in minimal.BACKENDS if wanted else ():
         shown = minimal.function(atlas.workspace, str(wanted), backend, place.step.place("minimal"))
-        yield View(
-            backend, _TITLES[backend], _render("code.html", lines=_plain(shown), name=f"{shown.path}:{shown.first}")
-        )
+        name = f"{shown.path}:{shown.first}"
+        html = _render("code.html", lines=_minimal(atlas, place, shown), name=name, caption=name)
+        yield View(backend, _TITLES[backend], html)
     contract = place.step.options.get("contract")
     if contract:
         yield View("proof", "Proof", _render("proof.html", card=_card(atlas, str(contract), place)))
@@ -98,9 +104,25 @@ def _reference(atlas: Atlas, place: Place) -> list[Line]:
     ]
 
 
-def _plain(shown: minimal.Function) -> list[Line]:
+def _minimal(atlas: Atlas, place: Place, shown: minimal.Function) -> list[Line]:
+    """The lines of a minimal function; names of its file lead to the page that documents it, if one does."""
+    page = atlas.documented.get(shown.module)
+    base = relative(f"{page}#{shown.module}.", place.page) if page else ""
     bits = code.colour("\n".join(shown.lines))
-    return [Line(number, "", "", code.line_html(line)) for number, line in enumerate(bits, shown.first)]
+    return [
+        Line(number, "", "", code.line_html(line, _own_names(line, shown, base) if base else ()))
+        for number, line in enumerate(bits, shown.first)
+    ]
+
+
+def _own_names(bits: list[code.Bit], shown: minimal.Function, base: str) -> Iterator[code.Span]:
+    column = 0
+    for colour, text in bits:
+        for match in _NAME.finditer(text) if not colour else ():
+            if match[0] in shown.public and match[0] != shown.name:
+                at = column + match.start()
+                yield code.Span(at, at + len(match[0]), base + match[0], "exact", shown.public[match[0]])
+        column += len(text)
 
 
 def spans(atlas: Atlas, source: Source, number: int, place: Place | None = None) -> list[code.Span]:

@@ -98,9 +98,14 @@ Why a class.
 TWIN = '''"""A topic."""
 
 
+def half(values):
+    """A half."""
+    return values / 2
+
+
 def double(values):
-    """Twice."""
-    return values * 2  # {backend} & <more>
+    """Twice, not half."""
+    return half(values) * 4  # {backend} & <more>
 '''
 
 CONFIG = """

@@ -50,6 +50,7 @@ EXPECTED = [
     ),
     ("with labels", '<label for="step-run-jax" class="ann-jax">JAX</label>'),
     ("a minimal twin", '<i class="c"># torch &amp; &lt;more&gt;</i>'),
+    ("with its file", '<p class="ann-caption">minimal/topic/thing_jax.py:9</p>'),
     ("the other", '<i class="c"># jax &amp; &lt;more&gt;</i>'),
     ("a symbol in prose", '<a class="ann-symbol" href="#step-total" title="def total(values)'),
     ("with its code", "<code>total</code></a>"),
@@ -160,3 +161,11 @@ def test_an_edit_is_seen(workspace: Workspace) -> None:
 def test_an_unknown_name_is_left_to_others(workspace: Workspace) -> None:
     edit(workspace, "[a symbol][demo.maths.Scale.apply]", "[a symbol][annotator.site]")
     assert "[a symbol][annotator.site]" in render(workspace)
+
+
+def test_a_name_of_a_minimal_file_leads_to_the_page_that_documents_it(workspace: Workspace) -> None:
+    assert "minimal.topic.thing_jax" not in render(workspace)
+    write(workspace.readings / "api.md", "# API\n\n::: minimal.topic.thing_jax\n")
+    html = render(workspace)
+    assert '<a class="exact" href="../api.html#minimal.topic.thing_jax.half" title="A half.">half</a>(values)' in html
+    assert html.count("minimal.topic.thing_jax.half") == 1, "not in the docstring, not in the other twin"
