@@ -328,7 +328,7 @@ def _run_jax(
 
 @dataclass(frozen=True)
 class _JaxPlan:
-    """What is compiled once a shape: a call with some knobs fixed, which outputs have a gradient, which inputs get it."""
+    """What is compiled once a shape: a call with some knobs fixed, what has a gradient, and what gets it."""
 
     call: Call
     outputs: tuple[str, ...]
