@@ -31,6 +31,8 @@ PARAMETERS = {
 }  # fmt: skip
 TARGETS = frozenset(("pattern_list", "tuple_pattern", "list_pattern", "list_splat_pattern"))
 MAX_DEPTH = 80
+NO_FIELDS: dict[str, int] = {}
+NO_KIDS: list[int] = []
 
 
 class Raw(NamedTuple):
@@ -102,13 +104,16 @@ class Flat:
 
     def finish(self) -> None:
         """Children by field, for the fields that are asked for."""
-        self.children: list[dict[str, int]] = [{} for _ in self.types]
-        self.kids: list[list[int]] = [[] for _ in self.types]
+        self.children: list[dict[str, int]] = [NO_FIELDS] * len(self.types)
+        self.kids: list[list[int]] = [NO_KIDS] * len(self.types)
         for index, (parent, name) in enumerate(zip(self.parents, self.fields, strict=True)):
-            if parent >= 0:
-                self.kids[parent].append(index)
-                if name is not None:
-                    self.children[parent].setdefault(name, index)
+            if parent < 0:
+                continue
+            if self.kids[parent] is NO_KIDS:
+                self.kids[parent], self.children[parent] = [], {}
+            self.kids[parent].append(index)
+            if name is not None:
+                self.children[parent].setdefault(name, index)
 
 
 class Linker:

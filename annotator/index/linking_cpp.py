@@ -63,7 +63,7 @@ def links(connection: sqlite3.Connection, number: int, pin: str, data: bytes) ->
 
     source = normal(data)
     captured = QueryCursor(query()).captures(parse(data, "cpp").root_node)
-    tokens = sorted({node.start_byte: node for node in captured.get("name", ())}.items())
+    tokens = sorted({node.start_byte: node for node in captured.get("name", ()) if not node.is_missing}.items())
     file = File(source, captured)
     names = {source[node.start_byte : node.end_byte].decode("utf-8", "replace") for _, node in tokens}
     known = candidates(connection, names, number, pin)

@@ -130,9 +130,9 @@ class Program:
         """Whether a pin has a module or a package of that name."""
         key = (pin, module)
         if key not in self.existing:
-            query = "SELECT 1 FROM files WHERE pin=? AND (module=? OR (module > ? AND module < ?)) LIMIT 1"
-            row = self.connection.execute(query, (pin, module, module + ".", module + "/")).fetchone()
-            self.existing[key] = row is not None
+            query = "SELECT 1 FROM files WHERE module >= ? AND module < ? AND +pin = ? LIMIT 1"
+            spans = ((module, module + "\0"), (module + ".", module + "/"))
+            self.existing[key] = any(self.connection.execute(query, (*span, pin)).fetchone() for span in spans)
         return self.existing[key]
 
     def source(self, number: int) -> Source:

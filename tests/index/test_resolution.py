@@ -9,6 +9,7 @@ import pytest
 
 from annotator.errors import SymbolNotFound
 from annotator.index import Index
+from tests.index.test_extraction import HOSTILE
 from tests.index.trees import indexed, meaning
 
 LIB = {
@@ -327,3 +328,16 @@ def test_cpp_meanings(tmp_path: Path) -> None:
         assert opened.definition("c:lib::helper").path == "csrc/main.cu", "the body comes before the declaration"
         uses = opened.uses(opened.definition("c:lib::helper"))
         assert [use.text for use in uses] == ["int inner() { return helper(1); }"]
+
+
+def test_no_input_defeats_links(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {
+        f"p/m{n}{suffix}": data for n, data in enumerate(HOSTILE) for suffix in (".py", ".cu")
+    }
+    files["p/chain.py"] = (
+        "class A(A): pass\nx = x\ny = z\nz = y\ny.a\nclass B(C): pass\nclass C(B): pass\nB().m\n" + "f" + "()" * 3000
+    )
+    with indexed(tmp_path, p=files) as opened:
+        assert len(opened.paths("p")) == len(files)
+        for path in opened.paths("p"):
+            assert all(link.end_column > link.column for link in opened.links("p", path))
