@@ -30,17 +30,21 @@ EXTENSION = "annotator.site.extension"
 def build(workspace: Workspace, *, strict: bool = True, progress: Progress | None = None) -> Path:
     """Build the site and return its folder. ``strict``: a warning of MkDocs or a dead link is an error.
 
+    It is built aside and put in place when it is whole; until then, and after an error, the site of before stays.
+
     Raises:
         SiteError: no configuration; MkDocs cannot build it, or warned; a link is dead.
         AnnotatorError: what a reading, a pin or the index raises while its page is rendered.
     """
     current(workspace)
+    made = workspace.root / ".cache" / "site"
     with _reported(workspace) as warnings:
-        _mkdocs(_config(workspace, warnings, strict=strict))
-    _search_without_server(workspace.site)
-    source.write(current(workspace), workspace.site, progress)
+        _mkdocs(_config(workspace, warnings, strict=strict, site_dir=str(made)))
+    _search_without_server(made)
+    source.write(current(workspace), made, progress)
     if strict:
-        _refuse(warnings, workspace)
+        _refuse(warnings, made)
+    _put_in_place(made, workspace.site)
     return workspace.site
 
 
@@ -94,9 +98,21 @@ def zensical(workspace: Workspace, folder: Path) -> Path:
         settings.unlink()
     if done.returncode or not (made / "index.html").is_file():
         raise SiteError("zensical build", expected="pages", found=_last_line(done.stdout + done.stderr))
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.move(made, folder)
+    _put_in_place(made, folder)
     return folder
+
+
+def _put_in_place(made: Path, site: Path) -> None:
+    """Exchange the old site for the new one by two renamings."""
+    old = made.with_name(f"{made.name}.old")
+    try:
+        shutil.rmtree(old, ignore_errors=True)
+        if site.exists():
+            site.rename(old)
+        made.rename(site)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise SiteError(str(site), expected="a folder that can be replaced", found=error.strerror or "none") from error
 
 
 def _config(workspace: Workspace, told: list[str], **settings: Any) -> MkDocsConfig:
@@ -107,7 +123,7 @@ def _config(workspace: Workspace, told: list[str], **settings: Any) -> MkDocsCon
     if not file.is_file():
         raise SiteError(str(file), expected="the site's configuration", found="none", remedy="build inside a checkout")
     try:
-        config = load_config(str(file), site_dir=str(workspace.site), **settings)
+        config = load_config(str(file), **settings)
     except (Abort, ConfigurationError) as error:
         found = told[0] if told else _last_line(str(error))
         raise SiteError("mkdocs.yml", expected="a configuration that MkDocs reads", found=found) from error
@@ -165,13 +181,10 @@ def _reported(workspace: Workspace) -> Iterator[list[str]]:
         logger.setLevel(level)
 
 
-def _refuse(warnings: list[str], workspace: Workspace) -> None:
+def _refuse(warnings: list[str], site: Path) -> None:
     found = [
         *warnings,
-        *(
-            f"{p.place}: {p.message}"
-            for p in links.dead_links(workspace.site) + links.outside_resources(workspace.site)
-        ),
+        *(f"{p.place}: {p.message}" for p in links.dead_links(site) + links.outside_resources(site)),
     ]
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""

@@ -69,6 +69,18 @@ def test_what_is_wrong_is_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
+def test_after_an_error_the_site_of_before_stays(workspace: Workspace) -> None:
+    page = build(workspace) / "b/scale.html"
+    before = page.read_text(encoding="utf-8")
+    change(workspace, "walkthroughs/b/scale.md", "id: scale", "idd: scale")
+    with pytest.raises(ReadingError):
+        build(workspace)
+    assert page.read_text(encoding="utf-8") == before
+    change(workspace, "walkthroughs/b/scale.md", "idd: scale", "title: Another")
+    assert "Another" in (build(workspace) / "b/scale.html").read_text(encoding="utf-8")
+
+
 def test_without_configuration(workspace: Workspace) -> None:
     (workspace.root / "mkdocs.yml").unlink()
     with pytest.raises(SiteError, match="expected the site's configuration"):
