@@ -1,6 +1,6 @@
 """How fast and how large the index is, beside griffe (which reads the API only), as a Markdown table.
 
-    python benchmarks/index.py [--jobs 2] [--repeat 3]
+    python benchmarks/index.py [--jobs 2] [--repeat 3] [--pins verl,trl]
 
 Works on the pins of this checkout in a temporary folder; the checkout's own index is not touched. Memory is the sum
 of the peaks of this build's processes, so it can only overstate.
@@ -59,10 +59,10 @@ def median(action: Callable[[], object], repeat: int) -> float:
     return statistics.median(timed(action) for _ in range(repeat))
 
 
-def place(folder: Path) -> tuple[Workspace, list[str]]:
+def place(folder: Path, wanted: list[str]) -> tuple[Workspace, list[str]]:
     """A workspace in ``folder`` with links to the trees of this checkout, verl as a copy that may be changed."""
     here = Workspace.find(ROOT)
-    names = [name for name in PINS if here.tree(name).is_dir()]
+    names = [name for name in wanted if here.tree(name).is_dir()]
     for name in names:
         source = here.tree(name).resolve()
         if name == "verl":
@@ -127,10 +127,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--pins", default=",".join(PINS), help="verl is always needed")
     options = parser.parse_args()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     with tempfile.TemporaryDirectory() as folder:
-        workspace, names = place(Path(folder))
+        workspace, names = place(Path(folder), options.pins.split(","))
         report, processor, memory = cold(workspace, names, options.jobs)
         unchanged = median(lambda: build(workspace, names, jobs=options.jobs), options.repeat)
         changed = median(lambda: change(workspace, names, options.jobs), options.repeat)

@@ -5,8 +5,29 @@ kept per file. ``languages`` parses, ``python`` and ``cpp`` extract, ``worker`` 
 files, ``store`` holds it, ``lookup`` answers, ``resolution`` links. No torch, no import of what is indexed.
 """
 
-from annotator.index.building import build
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from annotator.index.lookup import Index
 from annotator.index.model import Definition, Link, Report, Use
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from annotator.workspace import Workspace
+
 __all__ = ["Definition", "Index", "Link", "Report", "Use", "build"]
+
+
+def build(
+    workspace: Workspace,
+    names: Sequence[str] | None = None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    jobs: int | None = None,
+) -> Report:
+    """Brings the index up to date; see ``building.build``, which is imported here because a query needs none of it."""
+    from annotator.index import building
+
+    return building.build(workspace, names, progress=progress, jobs=jobs)

@@ -8,13 +8,12 @@ file keeps two builds apart: the second waits, and then finds nothing to do.
 from __future__ import annotations
 
 import os
-import secrets
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,7 +62,7 @@ class Plan:
 
 def build(
     workspace: Workspace,
-    names: list[str] | tuple[str, ...] | None = None,
+    names: Sequence[str] | None = None,
     *,
     progress: Progress | None = None,
     jobs: int | None = None,
@@ -97,7 +96,7 @@ def build(
         ) from error
 
 
-def trees(workspace: Workspace, names: list[str] | tuple[str, ...] | None) -> dict[str, Path]:
+def trees(workspace: Workspace, names: Sequence[str] | None) -> dict[str, Path]:
     """The trees of the pins, by name.
 
     Raises:
@@ -173,7 +172,7 @@ def cold(index: Path, present: dict[str, Path], progress: Progress | None, jobs:
 
 def stamp_generation(connection: sqlite3.Connection) -> None:
     """Marks that the index changed, so that what was derived from it is derived anew."""
-    connection.execute("INSERT OR REPLACE INTO meta VALUES('generation', ?)", (secrets.token_hex(8),))
+    connection.execute("INSERT OR REPLACE INTO meta VALUES('generation', ?)", (os.urandom(8).hex(),))
 
 
 def totals(connection: sqlite3.Connection, parsed: int, removed: int, skipped: list[str], started: float) -> Report:
