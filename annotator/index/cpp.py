@@ -108,7 +108,7 @@ class Reader:
             elif opened and kind == "base_class_clause":
                 continue
             elif kind == "{":
-                scopes.append(self.opened(child, opened, name, scopes[-1]))
+                scopes.append(self.opened(opened, name, scopes))
                 opened, name = "", None
             else:
                 if kind == "}" and len(scopes) > 1:
@@ -118,10 +118,15 @@ class Reader:
                 opened, name = "", None
         self.stack.extend(reversed(found))
 
-    def opened(self, brace: Node, opened: str, name: Node | None, around: tuple[str, str]) -> tuple[str, str]:
-        """The scope behind a brace in an error; a class that it opens is a definition, whose end is not known."""
+    def opened(self, opened: str, name: Node | None, scopes: list[tuple[str, str]]) -> tuple[str, str]:
+        """The scope behind a brace in an error; a class that it opens is a definition, whose end is not known.
+
+        Its closing brace may lie in another node, so a class is not taken to stand in the class before it.
+        """
+        around = scopes[-1]
         if not opened or name is None:
             return around
+        around = next((scope for scope in reversed(scopes) if scope[1] == "namespace"), scopes[0])
         qualname = join(around[0], self.text(name))
         if opened == "namespace":
             return qualname, "namespace"
