@@ -361,8 +361,8 @@ def _jax_whole(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Runs a plan compiled as a whole, since compiling each operation for each shape takes many times as long.
 
-    First with float knobs as arguments, so that one program serves all their values; code that branches on them is
-    compiled for each value; code that looks at arrays cannot be compiled and is run operation by operation.
+    Float knobs are arguments of the program, so that one serves all their values. Code that looks at arrays or branches
+    on such a knob cannot be compiled and is run operation by operation, then and from then on.
     """
     floats = {name: value for name, value in knobs.items() if type(value) is float}
     for mode in _MODES[_MODES.index(_MODE.get(plan.call, "traced")) :]:
@@ -378,7 +378,7 @@ def _jax_whole(
     raise AssertionError("the last mode returns or raises")
 
 
-_MODES = ("traced", "static", "eager")
+_MODES = ("traced", "eager")
 
 _MODE: dict[Call, str] = {}
 """How a call is run, where the first mode did not do."""
