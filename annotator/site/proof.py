@@ -45,6 +45,14 @@ class Card:
     remarks: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
 
+    @property
+    def summary(self) -> str:
+        """Who agrees and where, in one sentence, for the steps that do not show the whole table."""
+        names = ", ".join(dict.fromkeys(row.implementation for row in self.rows))
+        devices = ", ".join(dict.fromkeys(row.device for row in self.rows))
+        held = sum(not row.stale for row in self.rows)
+        return f"{held} of {len(self.rows)} results hold, on {devices}: {names}."
+
 
 def card(workspace: Workspace, name: str, place: str) -> Card:
     """The card of a contract.

@@ -78,7 +78,14 @@ def _views(atlas: Atlas, place: Place) -> Iterator[View]:
         yield View(backend, _TITLES[backend], html)
     contract = place.step.options.get("contract")
     if contract:
-        yield View("proof", "Proof", _render("proof.html", card=_card(atlas, str(contract), place)))
+        card = _card(atlas, str(contract), place)
+        yield View("proof", "Proof", _render("proof.html", card=card, full_at=_table_at(atlas, str(contract), place)))
+
+
+def _table_at(atlas: Atlas, contract: str, place: Place) -> str:
+    """Where the page shows a contract's whole table: at its first step; empty for that step itself."""
+    first = next(p for p in atlas.places[place.step.reading] if p.step.options.get("contract") == contract)
+    return "" if first == place else f"#{first.id}"
 
 
 def _card(atlas: Atlas, contract: str, place: Place) -> proof.Card:

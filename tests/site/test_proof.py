@@ -47,8 +47,8 @@ def card(
     return proof.card(workspace, NAME, "walkthroughs/a/run.md:1")
 
 
-def html(found: proof.Card) -> str:
-    return step.environment().get_template("proof.html").render(card=found)
+def html(found: proof.Card, full_at: str = "") -> str:
+    return step.environment().get_template("proof.html").render(card=found, full_at=full_at)
 
 
 def test_no_proof_is_said_in_red(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +65,16 @@ def test_a_full_proof_shows_numbers_and_no_red(workspace: Workspace, monkeypatch
     assert "3.1e-16" in html(found)
     assert "Recorded 2026-01-02 on cpu with torch 9.9.9." in found.facts
     assert found.remarks == ("Not yet run on a GPU.",)
+
+
+def test_later_steps_of_a_page_show_a_sentence_and_lead_to_the_table(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = card(workspace, monkeypatch, {"cpu": entries(workspace)})
+    short = html(found, "#step-first")
+    assert "<table" not in short
+    assert '<a href="#step-first">All results</a>' in short
+    assert f"{len(found.rows)} of {len(found.rows)} results hold, on cpu: " in short
 
 
 def test_a_gpu_proof_takes_the_remark_away(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
