@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,14 +38,14 @@ def build(workspace: Workspace, *, strict: bool = True, progress: Progress | Non
         AnnotatorError: what a reading, a pin or the index raises while its page is rendered.
     """
     current(workspace)
-    made = workspace.root / ".cache" / "site"
-    with _reported(workspace) as warnings:
-        _mkdocs(_config(workspace, warnings, strict=strict, site_dir=str(made)))
-    _search_without_server(made)
-    source.write(current(workspace), made, progress)
-    if strict:
-        _refuse(warnings, made)
-    _put_in_place(made, workspace.site)
+    with _aside(workspace) as made:
+        with _reported(workspace) as warnings:
+            _mkdocs(_config(workspace, warnings, strict=strict, site_dir=str(made)))
+        _search_without_server(made)
+        source.write(current(workspace), made, progress)
+        if strict:
+            _refuse(warnings, made)
+        _put_in_place(made, workspace.site)
     return workspace.site
 
 
@@ -85,32 +86,42 @@ def zensical(workspace: Workspace, folder: Path) -> Path:
     program = shutil.which("zensical", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if not program:
         raise SiteError("zensical", expected="the program", found="none", remedy="python -m pip install zensical")
-    settings = workspace.root / "mkdocs.zensical.yml"
-    made = workspace.root / ".cache" / "zensical-site"
-    settings.write_text(
-        f"INHERIT: mkdocs.yml\nsite_dir: {made.relative_to(workspace.root).as_posix()}\n", encoding="utf-8"
-    )
-    try:
-        command = [program, "build", "--clean", "--config-file", str(settings)]
-        environment = {**os.environ, "ANNOTATOR_ROOT": str(workspace.root)}
-        done = subprocess.run(command, cwd=workspace.root, env=environment, capture_output=True, text=True, check=False)
-    finally:
-        settings.unlink()
-    if done.returncode or not (made / "index.html").is_file():
-        raise SiteError("zensical build", expected="pages", found=_last_line(done.stdout + done.stderr))
-    _put_in_place(made, folder)
+    with _aside(workspace) as made:
+        done = _run_zensical(program, workspace, made)
+        if done.returncode or not (made / "index.html").is_file():
+            raise SiteError("zensical build", expected="pages", found=_last_line(done.stdout + done.stderr))
+        _put_in_place(made, folder)
     return folder
 
 
-def _put_in_place(made: Path, site: Path) -> None:
-    """Exchange the old site for the new one by two renamings."""
-    old = made.with_name(f"{made.name}.old")
+def _run_zensical(program: str, workspace: Workspace, made: Path) -> subprocess.CompletedProcess[str]:
+    """Zensical takes the folder to write to from its configuration only, hence one that inherits ``mkdocs.yml``."""
+    settings = workspace.root / f"mkdocs.{made.parent.name}.yml"
+    folder = made.relative_to(workspace.root).as_posix()
+    settings.write_text(f"INHERIT: mkdocs.yml\nsite_dir: {folder}\n", encoding="utf-8")
     try:
-        shutil.rmtree(old, ignore_errors=True)
+        command = [program, "build", "--clean", "--config-file", str(settings)]
+        environment = {**os.environ, "ANNOTATOR_ROOT": str(workspace.root)}
+        return subprocess.run(command, cwd=workspace.root, env=environment, capture_output=True, text=True, check=False)
+    finally:
+        settings.unlink()
+
+
+@contextmanager
+def _aside(workspace: Workspace) -> Iterator[Path]:
+    """A folder of this build's own, on the same disk as the site; gone afterwards, however the build ends."""
+    cache = workspace.root / ".cache"
+    cache.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="site-", dir=cache, ignore_cleanup_errors=True) as folder:
+        yield Path(folder) / "site"
+
+
+def _put_in_place(made: Path, site: Path) -> None:
+    """Exchange the old site for the new one by two renamings; the old one goes with the folder around ``made``."""
+    try:
         if site.exists():
-            site.rename(old)
+            site.rename(made.with_name("old"))
         made.rename(site)
-        shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise SiteError(str(site), expected="a folder that can be replaced", found=error.strerror or "none") from error
 
