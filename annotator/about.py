@@ -13,7 +13,7 @@ from typing import Any
 from annotator.console import bold, dim
 from annotator.errors import SymbolNotFound
 from annotator.index import Definition, Index
-from annotator.readings import read_anchors, read_page
+from annotator.readings import read_anchors
 from annotator.workspace import Workspace
 
 Row = dict[str, Any]
@@ -30,7 +30,7 @@ def about(workspace: Workspace, name: str, *, pin: str | None, kind: str | None,
         found = index.find(name, pin=pin, kind=kind, limit=limit)
         if not found:
             raise SymbolNotFound(name, index.near(pin or "", name))
-        rows = [_row(workspace, item, steps.get(item.symbol, [])) for item in found]
+        rows = [_row(item, steps.get(item.symbol, [])) for item in found]
         if uses:
             rows[0]["uses"] = [asdict(use) for use in index.uses(found[0], limit=limit)]
     return rows
@@ -41,20 +41,13 @@ def _steps(workspace: Workspace) -> dict[str, list[Row]]:
     steps: dict[str, list[Row]] = {}
     for key, record in read_anchors(workspace).items():
         reading, _, step = key.partition("#")
-        steps.setdefault(record.symbol, []).append({"reading": reading, "step": step})
+        steps.setdefault(record.symbol, []).append({"reading": reading, "step": step, "contract": record.contract})
     return steps
 
 
-def _row(workspace: Workspace, item: Definition, steps: list[Row]) -> Row:
-    return asdict(item) | {"symbol": item.symbol, "readings": steps, "contracts": _contracts(workspace, steps)}
-
-
-def _contracts(workspace: Workspace, steps: list[Row]) -> list[str]:
-    """The contracts that these steps name, each once, in the order of the readings."""
-    wanted = {(step["reading"], step["step"]) for step in steps}
-    pages = (read_page(workspace, f"walkthroughs/{name}.md") for name in dict.fromkeys(s["reading"] for s in steps))
-    named = [step.options.get("contract") for page in pages for step in page.steps if (page.name, step.id) in wanted]
-    return list(dict.fromkeys(name for name in named if name))
+def _row(item: Definition, steps: list[Row]) -> Row:
+    contracts = dict.fromkeys(step["contract"] for step in steps if step["contract"])
+    return asdict(item) | {"symbol": item.symbol, "readings": steps, "contracts": list(contracts)}
 
 
 def lines(rows: list[Row]) -> Iterator[str]:

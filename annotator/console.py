@@ -41,7 +41,7 @@ def verdict(passed: bool, text: str = "") -> str:
 class Bar:
     """The progress protocol of `annotator.pins` and the other long jobs, drawn by rich on standard error.
 
-    ``start(task, total)``, ``advance(task, n)``, ``finish(task)``; tasks may run in several threads. ``unit`` is what
+    ``start(task, total)``, ``advance(task, amount)``, ``finish(task)``; tasks may run in several threads. ``unit`` is what
     is counted: ``bytes`` or a noun.
     """
 
@@ -67,10 +67,10 @@ class Bar:
         if self._rich is not None:
             self._tasks[task] = self._rich.add_task(task, total=total)
 
-    def advance(self, task: str, n: int = 1) -> None:
-        """``n`` more units of a task are done."""
+    def advance(self, task: str, amount: int) -> None:
+        """``amount`` more units of a task are done."""
         if self._rich is not None and task in self._tasks:
-            self._rich.advance(self._tasks[task], n)
+            self._rich.advance(self._tasks[task], amount)
 
     def finish(self, task: str) -> None:
         """A task is done."""

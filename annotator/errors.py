@@ -7,7 +7,7 @@
     │   ├── FetchError           network, registry, git, a truncated download
     │   ├── DigestError          the bytes are not those of the lock
     │   └── UnsafeArchiveError   an archive member that must not be unpacked
-    ├── IndexError_              index missing, of another schema, unreadable
+    ├── IndexFileError           index missing, of another schema, unreadable
     │   └── SymbolNotFound       no such symbol; carries near matches
     ├── ReadingError             a step that cannot be anchored, a block that cannot be read
     ├── ContractError            a contract that is wrong in itself or unknown
@@ -65,11 +65,11 @@ class UnsafeArchiveError(PinError):
     """An archive member that escapes its folder, is a link or a device, or is larger than it may be."""
 
 
-class IndexError_(AnnotatorError):
+class IndexFileError(AnnotatorError):
     """The index is missing, was made by another schema, or cannot be read."""
 
 
-class SymbolNotFound(IndexError_):
+class SymbolNotFound(IndexFileError):
     """No symbol of that name is in the index; ``near`` holds the closest ones."""
 
     def __init__(self, symbol: str, near: Iterable[str] = (), *, place: str = "") -> None:

@@ -84,7 +84,8 @@ def test_find_gives_definition_signature_uses_readings_and_contracts() -> None:
     first = json.loads(shown.stdout)[0]
     assert first["symbol"] == "verl:verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage"
     assert "token_level_rewards" in first["signature"]
-    assert {"reading": "verl/grpo-advantage", "step": "scores"} in first["readings"]
+    told = {"reading": "verl/grpo-advantage", "step": "scores", "contract": "grpo-advantage"}
+    assert told in first["readings"]
     assert first["contracts"] == ["grpo-advantage"]
     assert any(use["path"] == "verl/trainer/ppo/ray_trainer.py" for use in first["uses"])
 

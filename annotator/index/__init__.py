@@ -13,8 +13,9 @@ from annotator.index.lookup import Index
 from annotator.index.model import Definition, Link, Report, Use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from annotator.pins import Progress
     from annotator.workspace import Workspace
 
 __all__ = ["Definition", "Index", "Link", "Report", "Use", "build"]
@@ -24,7 +25,7 @@ def build(
     workspace: Workspace,
     names: Sequence[str] | None = None,
     *,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     jobs: int | None = None,
 ) -> Report:
     """Brings the index up to date; see ``building.build``, which is imported here because a query needs none of it."""

@@ -13,18 +13,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
-from annotator.errors import IndexError_
+from annotator.errors import IndexFileError
 from annotator.index import store
 from annotator.index.languages import SUFFIXES, module_of
 from annotator.index.model import Report
 from annotator.index.worker import digest_of, receive, send, stamp_of
+from annotator.pins.progress import Progress
 from annotator.workspace import Workspace
 
 try:
@@ -33,7 +34,6 @@ except ImportError:  # pragma: no cover - not on POSIX: builds are then not kept
     fcntl = None  # type: ignore[assignment]
 
 BATCH_BYTES = 1_500_000
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +73,11 @@ def build(
         workspace: where trees and index lie.
         names: pins to look at; those not named stay as they are. Default: every pin of the lock whose tree is
             there, and pins without a tree leave the index.
-        progress: called with (files done, files in all) while files are extracted.
+        progress: told of every batch of files that is extracted.
         jobs: processes; default: one a core, at most 8.
 
     Raises:
-        IndexError_: a named pin has no tree, or the index cannot be written.
+        IndexFileError: a named pin has no tree, or the index cannot be written.
     """
     started = time.perf_counter()
     present = trees(workspace, names)
@@ -88,7 +88,7 @@ def build(
                 workspace.index, present, names is None, progress, jobs or min(os.cpu_count() or 1, 8), started
             )
     except (sqlite3.OperationalError, OSError) as error:
-        raise IndexError_(
+        raise IndexFileError(
             str(workspace.index),
             expected="room and leave to write the index",
             found=str(error),
@@ -100,7 +100,7 @@ def trees(workspace: Workspace, names: Sequence[str] | None) -> dict[str, Path]:
     """The trees of the pins, by name.
 
     Raises:
-        IndexError_: a pin that was asked for has no tree.
+        IndexFileError: a pin that was asked for has no tree.
     """
     if names is None:
         from annotator.pins import read_lock
@@ -109,7 +109,7 @@ def trees(workspace: Workspace, names: Sequence[str] | None) -> dict[str, Path]:
         return {name: workspace.tree(name) for name in known if workspace.tree(name).is_dir()}
     for name in names:
         if not workspace.tree(name).is_dir():
-            raise IndexError_(name, expected="its tree", found="none", remedy=f"run `annotator fetch {name}`")
+            raise IndexFileError(name, expected="its tree", found="none", remedy=f"run `annotator fetch {name}`")
     return {name: workspace.tree(name) for name in names}
 
 
@@ -276,7 +276,8 @@ def ingest(connection: sqlite3.Connection, files: list[Found], progress: Progres
     table = dict(enumerate(files, first))
     postings: dict[bytes, bytearray] = {}
     skipped: list[str] = []
-    done = 0
+    if progress:
+        progress.start("reading", len(files))
     for results, names in extracted(list(batches(files, first)), jobs):
         skipped += write(connection, table, results)
         for name, numbers in names.items():
@@ -284,9 +285,10 @@ def ingest(connection: sqlite3.Connection, files: list[Found], progress: Progres
                 postings[name] = bytearray(numbers)
             else:
                 sofar += numbers
-        done += len(results)
         if progress:
-            progress(done, len(files))
+            progress.advance("reading", len(results))
+    if progress:
+        progress.finish("reading")
     store.add_postings(connection, segment, postings)
     connection.executemany(
         "INSERT OR REPLACE INTO meta VALUES(?, ?)",

@@ -62,7 +62,7 @@ class Index:
         """Opens the index.
 
         Raises:
-            IndexError_: it is missing, of another schema, or unreadable.
+            IndexFileError: it is missing, of another schema, or unreadable.
         """
         return cls(store.open_to_read(workspace.index), workspace)
 
@@ -217,7 +217,7 @@ class Index:
         """What each identifier of a file leads to, in the order of the source; resolved once, then kept.
 
         Raises:
-            IndexError_: the index has no such file.
+            IndexFileError: the index has no such file.
         """
         return self.resolver.links(pin, path)
 

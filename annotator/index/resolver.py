@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from annotator.errors import IndexError_
+from annotator.errors import IndexFileError
 from annotator.index import linking_cpp, store
 from annotator.index.linking import Linker, Raw
 from annotator.index.model import Definition, Link, Use
@@ -90,26 +90,26 @@ class Resolver:
         """Number and facts of a file.
 
         Raises:
-            IndexError_: the index has no such file.
+            IndexFileError: the index has no such file.
         """
         query = "SELECT id, pin, path, module, language FROM files WHERE pin=? AND path=?"
         row: Row | None = self.connection.execute(query, (pin, path)).fetchone()
         if row is None:
-            raise IndexError_(f"{pin}/{path}", expected="a file of the index", found="none", remedy=store.REMEDY)
+            raise IndexFileError(f"{pin}/{path}", expected="a file of the index", found="none", remedy=store.REMEDY)
         return row
 
     def read(self, pin: str, path: str) -> bytes:
         """The bytes of a pin's file.
 
         Raises:
-            IndexError_: it cannot be read.
+            IndexFileError: it cannot be read.
         """
         where: Path = self.workspace.tree(pin) / path
         try:
             return where.read_bytes()
         except OSError as error:
             found = str(error.strerror or error)
-            raise IndexError_(
+            raise IndexFileError(
                 str(where), expected="the file that was indexed", found=found, remedy=store.REMEDY
             ) from error
 
@@ -210,7 +210,7 @@ class Resolver:
             _, pin, path, _, _ = row
             try:
                 data = self.read(pin, path)
-            except IndexError_:
+            except IndexFileError:
                 continue
             hits = [
                 link

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from annotator.errors import IndexError_
+from annotator.errors import IndexFileError
 
 Rows = Iterable[tuple[Any, ...]]
 SCHEMA_VERSION = "4"
@@ -72,22 +72,22 @@ def open_to_read(path: Path) -> sqlite3.Connection:
     """The store, read only.
 
     Raises:
-        IndexError_: it is missing, of another schema, or no store at all.
+        IndexFileError: it is missing, of another schema, or no store at all.
     """
     if not path.is_file():
-        raise IndexError_(str(path), expected="the index", found="none", remedy=REMEDY)
+        raise IndexFileError(str(path), expected="the index", found="none", remedy=REMEDY)
     try:
         connection = sqlite3.connect(
             f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=60, check_same_thread=False
         )
         found = schema_of(connection)
     except sqlite3.DatabaseError as error:
-        raise IndexError_(
+        raise IndexFileError(
             str(path), expected="the index", found=f"an unreadable file ({error})", remedy=REMEDY
         ) from error
     if found != SCHEMA_VERSION:
         connection.close()
-        raise IndexError_(str(path), expected=f"index schema {SCHEMA_VERSION}", found=found or "none", remedy=REMEDY)
+        raise IndexFileError(str(path), expected=f"index schema {SCHEMA_VERSION}", found=found or "none", remedy=REMEDY)
     connection.execute("PRAGMA mmap_size=536870912")
     return connection
 

@@ -1,15 +1,42 @@
 """How the sources are told: readings, their steps, and the anchors that hold them to pinned code.
 
-`parse` turns Markdown into steps, `anchors` a step into a place in a pin, `lock` remembers the place in redundant
-form, `relocate` finds it again in another version, `checking` says what does not hold. Rendering belongs to the site.
+`parsing` turns Markdown into steps, `anchors` a step into a place in a pin, `lock` remembers the place in redundant
+form, `relocating` finds it again in another version, `checking` says what does not hold. Rendering belongs to the site.
+Names load on first use: who only reads the lock needs no parser.
 """
 
-from annotator.readings.anchors import Anchor, anchor
-from annotator.readings.checking import Problem, check
-from annotator.readings.links import Reference, references
-from annotator.readings.lock import Record, read_anchors, record, write_anchors
-from annotator.readings.parse import Reading, Step, load, parse, read_page
-from annotator.readings.relocate import Drift, relocate
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from annotator.readings.anchors import Anchor, anchor
+    from annotator.readings.checking import Problem, check
+    from annotator.readings.links import Reference, references
+    from annotator.readings.lock import Record, read_anchors, record, write_anchors
+    from annotator.readings.parsing import Reading, Step, load, parse, read_page
+    from annotator.readings.relocating import Drift, relocate
+
+_HOME = {
+    "Anchor": "anchors",
+    "Drift": "relocating",
+    "Problem": "checking",
+    "Reading": "parsing",
+    "Record": "lock",
+    "Reference": "links",
+    "Step": "parsing",
+    "anchor": "anchors",
+    "check": "checking",
+    "load": "parsing",
+    "parse": "parsing",
+    "read_anchors": "lock",
+    "read_page": "parsing",
+    "record": "lock",
+    "references": "links",
+    "relocate": "relocating",
+    "write_anchors": "lock",
+}
 
 __all__ = [
     "Anchor",
@@ -30,3 +57,9 @@ __all__ = [
     "relocate",
     "write_anchors",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

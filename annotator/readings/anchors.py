@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from annotator.errors import PinError, ReadingError, SymbolNotFound, did_you_mean
 from annotator.readings import statements
-from annotator.readings.parse import Step
+from annotator.readings.parsing import Step
 from annotator.readings.statements import Lines, Source, Statement
 from annotator.workspace import Workspace
 

@@ -11,8 +11,8 @@ from annotator.errors import AnnotatorError, ReadingError
 from annotator.readings.anchors import anchor
 from annotator.readings.links import dead, references
 from annotator.readings.lock import Record, open_index, read_anchors, record, versions
-from annotator.readings.parse import Reading, Step, paths, read_page
-from annotator.readings.relocate import relocate
+from annotator.readings.parsing import Reading, Step, paths, read_page
+from annotator.readings.relocating import relocate
 from annotator.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _check_step(
         place = "" if isinstance(error, ReadingError) else step.place()
         yield _problem(error, place, _became(locked, workspace, index))
         return
-    now = record(found, known.get(found.pin, ""))
+    now = record(found, known.get(found.pin, ""), step.options.get("contract", ""))
     if locked is None:
         yield Problem(step.place(), "expected the step in anchors.lock, found none; run annotator anchors")
     elif now.digest != locked.digest and (now.symbol, now.quotes) == (locked.symbol, locked.quotes):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from annotator.errors import SymbolNotFound, did_you_mean
-from annotator.readings.parse import Reading, fences, lines_of
+from annotator.readings.parsing import Reading, fences, lines_of
 from annotator.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -16,19 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from annotator.errors import ReadingError
-from annotator.readings.anchors import Anchor, anchor
-from annotator.readings.parse import Reading, Step, load
 from annotator.workspace import Workspace
 
 if TYPE_CHECKING:
     from annotator.index import Index
+    from annotator.readings.anchors import Anchor
+    from annotator.readings.parsing import Reading, Step
 
 FORMAT = 1
 
 
 @dataclass(frozen=True)
 class Record:
-    """What the lock remembers of one anchor; `Anchor` tells of the fields."""
+    """What the lock remembers of one anchor; `Anchor` tells of the fields. ``contract`` is what its step names, so that
+    a look-up of a symbol needs no parsing of readings."""
 
     symbol: str
     pin: str
@@ -41,13 +42,14 @@ class Record:
     before: tuple[str, ...]
     after: tuple[str, ...]
     lines: tuple[int, ...]
+    contract: str = ""
 
 
-def record(found: Anchor, version: str) -> Record:
+def record(found: Anchor, version: str, contract: str = "") -> Record:
     """What the lock remembers of an anchor."""
-    names = (f.name for f in fields(Record) if f.name not in ("version", "lines"))
+    names = (f.name for f in fields(Record) if f.name not in ("version", "lines", "contract"))
     kept: dict[str, Any] = {name: getattr(found, name) for name in names}
-    return Record(**kept, version=version, lines=(found.first, found.last))
+    return Record(**kept, version=version, lines=(found.first, found.last), contract=contract)
 
 
 def versions(workspace: Workspace) -> dict[str, str]:
@@ -87,15 +89,22 @@ def write_anchors(workspace: Workspace, index: Index | None = None) -> list[str]
     Raises:
         ReadingError: a step cannot be anchored; the lock is left as it was.
     """
+    from annotator.readings.parsing import load
+
     steps = [step for reading in load(workspace) for step in reading.steps]
     known = versions(workspace)
-    made = {step.key: record(found, known[found.pin]) for step, found in _anchored(steps, workspace, index)}
+    made = {
+        step.key: record(found, known[found.pin], step.options.get("contract", ""))
+        for step, found in _anchored(steps, workspace, index)
+    }
     old = read_anchors(workspace) if workspace.anchors.exists() else {}
     _write(workspace.anchors, made)
     return sorted(key for key in made.keys() | old.keys() if made.get(key) != old.get(key))
 
 
 def _anchored(steps: Iterable[Step], workspace: Workspace, index: Index | None) -> Iterable[tuple[Step, Anchor]]:
+    from annotator.readings.anchors import anchor
+
     opened = index if index is not None else open_index(workspace)
     return [(step, anchor(step, workspace, opened)) for step in steps]
 

@@ -94,7 +94,7 @@ class Atlas:
         """The atlas of a workspace. Anchors are looked for when they are first asked for.
 
         Raises:
-            ReadingError: a reading that cannot be parsed. IndexError_: no index. LockError: an unreadable lock.
+            ReadingError: a reading that cannot be parsed. IndexFileError: no index. LockError: an unreadable lock.
         """
         pages = {digest(reading.text): reading for reading in load(workspace)}
         return cls(workspace, pins.read_lock(workspace.lock), Index.open(workspace), pages)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from annotator.errors import IndexError_, SymbolNotFound
+from annotator.errors import IndexFileError, SymbolNotFound
 from annotator.index import Index, build
 from annotator.workspace import Workspace
 from tests.index.trees import workspace, write
@@ -85,14 +85,29 @@ def test_many_small_builds_equal_one(tmp_path: Path, made: Workspace) -> None:
             assert len(index.uses(index.definition("p:p.a.one"))) == 2
 
 
+class Counter:
+    """What a progress bar is told."""
+
+    total, done, finished = 0, 0, False
+
+    def start(self, task: str, total: int | None) -> None:
+        self.total = total or 0
+
+    def advance(self, task: str, amount: int) -> None:
+        self.done += amount
+
+    def finish(self, task: str) -> None:
+        self.finished = True
+
+
 def test_processes_give_what_one_process_gives(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {
         f"p/m{n}.py": f"class C{n}:\n    def f{n}(self): return {n}\n" + "#" * 100_000 for n in range(60)
     }
     made = workspace(tmp_path, p=files)
-    done: list[tuple[int, int]] = []
-    assert build(made, ["p"], jobs=2, progress=lambda *at: done.append(at)).parsed == 60
-    assert done[-1] == (60, 60)
+    watcher = Counter()
+    assert build(made, ["p"], jobs=2, progress=watcher).parsed == 60
+    assert (watcher.total, watcher.done, watcher.finished) == (60, 60, True)
     assert len(symbols(made)) == 180
 
 
@@ -118,9 +133,9 @@ def test_a_loop_of_links_ends(made: Workspace) -> None:
 
 def test_missing_index_and_missing_tree_say_what_to_do(tmp_path: Path) -> None:
     made = workspace(tmp_path, p={})
-    with pytest.raises(IndexError_, match="run `annotator index`"):
+    with pytest.raises(IndexFileError, match="run `annotator index`"):
         Index.open(made)
-    with pytest.raises(IndexError_, match="run `annotator fetch q`"):
+    with pytest.raises(IndexFileError, match="run `annotator fetch q`"):
         build(made, ["q"])
 
 
@@ -128,7 +143,7 @@ def test_another_schema_is_refused_by_readers_and_rebuilt_by_builds(made: Worksp
     with sqlite3.connect(made.index) as connection:
         connection.execute("UPDATE meta SET value='0' WHERE key='schema'")
     connection.close()
-    with pytest.raises(IndexError_, match=r"expected index schema \d+, found 0; run `annotator index`"):
+    with pytest.raises(IndexFileError, match=r"expected index schema \d+, found 0; run `annotator index`"):
         Index.open(made)
     assert build(made, ["p"], jobs=1).parsed == 3
     assert "p:p.a.one" in symbols(made)
@@ -136,7 +151,7 @@ def test_another_schema_is_refused_by_readers_and_rebuilt_by_builds(made: Worksp
 
 def test_a_file_that_is_no_index_is_refused_and_rebuilt(made: Workspace) -> None:
     made.index.write_bytes(b"not a database" * 1000)
-    with pytest.raises(IndexError_, match="unreadable file"):
+    with pytest.raises(IndexFileError, match="unreadable file"):
         Index.open(made)
     assert build(made, ["p"], jobs=1).parsed == 3
 

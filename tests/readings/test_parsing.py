@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from annotator.errors import ReadingError
 from annotator.readings import parse
-from annotator.readings.parse import OPTIONS
+from annotator.readings.parsing import OPTIONS
 
 STEP = "/// step | verl:verl.a.f\nA note.\n///\n"
 
