@@ -1,4 +1,4 @@
-"""The annotator: pins production RL code, indexes it, tells it in readings, and shows by contracts what behaves the same.
+"""The annotator: pins production RL code, indexes it, tells it in readings, and shows what behaves the same.
 
 One way through: ``pins < index < readings < contracts < catalog < observations < site < cli``. A later link imports
 earlier ones, never the other way; ``errors`` and ``workspace`` lie below all of them. Nothing here imports torch, jax

@@ -41,8 +41,8 @@ def verdict(passed: bool, text: str = "") -> str:
 class Bar:
     """The progress protocol of `annotator.pins` and the other long jobs, drawn by rich on standard error.
 
-    ``start(task, total)``, ``advance(task, amount)``, ``finish(task)``; tasks may run in several threads. ``unit`` is what
-    is counted: ``bytes`` or a noun.
+    ``start(task, total)``, ``advance(task, amount)``, ``finish(task)``; tasks may run in several threads. ``unit`` is
+    what is counted: ``bytes`` or a noun.
     """
 
     def __init__(self, unit: str = "bytes") -> None:

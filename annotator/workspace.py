@@ -34,7 +34,7 @@ class Workspace:
 
     @classmethod
     def find(cls, start: Path | None = None) -> Workspace:
-        """The nearest folder upwards from ``start`` that has a lock (default: ``ANNOTATOR_ROOT``, else the working folder).
+        """The nearest folder with a lock upwards from ``start`` (default: ``ANNOTATOR_ROOT``, else the working folder).
 
         Raises:
             WorkspaceError: no checkout is found and no wheel carries the lock.
