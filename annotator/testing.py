@@ -1,0 +1,336 @@
+"""For the tests of a user's own project: does my function still do what the reference does?
+
+    from annotator.testing import assert_conforms
+
+    def test_my_advantage():
+        assert_conforms(my_advantage, "grpo-advantage", to="verl")
+
+Apart from the command line because a test hands over a function object, which runs in the test's own process: closures,
+methods and fixtures work. ``"FILE:FUNC"`` instead runs in a process of its own, as ``annotator diff`` runs it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+from annotator.contracts.model import Backend, Case, Contract, Implementation
+from annotator.errors import ContractError, UserCodeError, did_you_mean, near_matches
+
+if TYPE_CHECKING:
+    from annotator.contracts.findings import Finding
+
+EXAMPLES = 25
+"""Generated cases, besides the named edge cases; the same ones every time."""
+
+__all__ = ["assert_conforms"]
+
+
+def assert_conforms(
+    function: Callable[..., Any] | str,
+    contract: Contract | str,
+    *,
+    mapping: Mapping[str, str] | None = None,
+    to: str | None = None,
+    knobs: Mapping[str, Any] | None = None,
+    examples: int = EXAMPLES,
+    backend: str | None = None,
+    device: str = "cpu",
+) -> None:
+    """Asserts that ``function`` computes what a reference of ``contract`` computes, values and gradients.
+
+    Args:
+        function: an object (torch, JAX or NumPy) that takes any of the contract's inputs and knobs by name and returns
+            its outputs: one array, a tuple in the contract's order, or a mapping. Or ``"FILE:FUNC"``.
+        contract: a contract, or its name in the catalogue.
+        mapping: names of yours to names of the contract, for parameters and outputs.
+        to: the reference that it must equal; without it, any of them will do.
+        knobs: knob values at which it stands. Without it every choice of every knob is tried, so that a function whose
+            eps is a constant needs ``knobs={"eps": 1e-6}``.
+        examples: generated cases, besides the named edge cases.
+        backend: "torch", "jax" or "numpy"; found from what the function's module imports unless given.
+        device: where tensors lie: "cpu", "cuda", ...
+
+    Raises:
+        AssertionError: it equals none; the lines say by how much, and show the smallest input that tells them apart.
+        UserCodeError: it cannot be called as the contract asks.
+        ContractError: no such contract, reference or knob; or no reference can be run here.
+    """
+    __tracebackhide__ = True
+    asked = _asked(contract, to, knobs or {})
+    if isinstance(function, str):
+        lines = _in_a_sandbox(function, asked, mapping or {}, examples, backend, device)
+    else:
+        lines = _in_this_process(function, asked, mapping or {}, examples, backend, device)
+    if lines:
+        raise AssertionError("\n".join(lines))
+
+
+# What is asked --------------------------------------------------------------------------------------------------------
+
+
+def _asked(contract: Contract | str, to: str | None, knobs: Mapping[str, Any]) -> Contract:
+    """The contract with the references that count, its cases at the given knobs."""
+    found = _contract(contract)
+    names = [item.name for item in found.implementations if item.role == "reference"]
+    _known(found.name, [to] if to else [], names, "a reference")
+    _known(found.name, knobs, [knob.name for knob in found.knobs], "a knob")
+    kept = tuple(item for item in found.implementations if item.name in (names if to is None else [to]))
+    return _fixed(replace(found, implementations=kept), knobs) if knobs else replace(found, implementations=kept)
+
+
+def _contract(contract: Contract | str) -> Contract:
+    if isinstance(contract, Contract):
+        return contract
+    from annotator import catalog
+
+    return catalog.contract(contract)
+
+
+def _known(place: str, given: Sequence[str] | Mapping[str, Any], names: Sequence[str], what: str) -> None:
+    for name in given:
+        if name not in names:
+            remedy = did_you_mean(near_matches(name, names)) or f"it has {', '.join(names) or 'none'}"
+            raise ContractError(place, expected=what, found=repr(name), remedy=remedy)
+
+
+def _fixed(contract: Contract, knobs: Mapping[str, Any]) -> Contract:
+    """The contract with these knobs fixed: in its cases, and in the dialects of the references that leave them open.
+
+    A reference that sits elsewhere keeps its place; the function then has to equal it there, and does not.
+    """
+
+    def move(case: Case) -> Case:
+        return replace(case, knobs={**case.knobs, **knobs})
+
+    def edges() -> tuple[Case, ...]:
+        return tuple({_content(case): case for case in map(move, reversed(contract.edges()))}.values())[::-1]
+
+    return replace(contract, cases=lambda: contract.cases().map(move), edges=edges)
+
+
+def _content(case: Case) -> tuple[Any, ...]:
+    """What makes two cases the same case."""
+    arrays = tuple((name, array.shape, array.tobytes()) for name, array in sorted(case.inputs.items()))
+    return arrays, tuple(sorted((name, repr(value)) for name, value in case.knobs.items()))
+
+
+# A file's function, in a process of its own ---------------------------------------------------------------------------
+
+
+def _in_a_sandbox(
+    target: str, contract: Contract, mapping: Mapping[str, str], examples: int, backend: str | None, device: str
+) -> list[str]:
+    """The verdict's lines, or none when they are equal."""
+    from annotator.contracts import diff
+
+    file, colon, name = target.rpartition(":")
+    if not colon:
+        raise UserCodeError(target, expected="FILE:FUNC", found="no colon", remedy='for example "my.py:advantages"')
+    verdict = diff(file, name, contract, mapping=mapping, backend=backend, examples=examples, device=device)
+    return [] if verdict.equal else list(verdict.render())
+
+
+# A function object, in this process -----------------------------------------------------------------------------------
+
+
+def _in_this_process(
+    function: Callable[..., Any],
+    contract: Contract,
+    mapping: Mapping[str, str],
+    examples: int,
+    backend: str | None,
+    device: str,
+) -> list[str]:
+    """What differs from every reference, in lines; none when one of them is equalled in every dtype."""
+    from annotator.contracts import conform
+
+    place = _place(function)
+    known = _names(contract)
+    _known(place, list(mapping.values()), known, "--map to a name of the contract")
+    call = _Call(function, contract, mapping, place)
+    chosen = _backend(function, place) if backend is None else cast(Backend, backend)
+    with _settings_kept(chosen):
+        narrowed, first = _first_call(call, contract, chosen, device)
+        mine = Implementation(
+            name=call.name,
+            role="minimal",
+            backend=chosen,
+            call=call,
+            symbols=(),
+            dtypes=("float32",) if narrowed else ("float64", "float32"),
+            differentiable=chosen != "numpy",
+        )
+        findings = conform(
+            replace(first, implementations=(*contract.implementations, mine)),
+            names=[call.name],
+            device=device,
+            examples=examples,
+        )
+    return _judged(call, contract, findings)
+
+
+def _judged(call: _Call, contract: Contract, findings: Sequence[Finding]) -> list[str]:
+    """The lines of a failure: the answer, the smallest witness against the nearest reference, and every comparison."""
+    ran = [item for item in findings if item.status != "not run"]
+    if not ran:
+        reasons = dict.fromkeys(f"{item.reference}: {item.reason}" for item in findings)
+        found = "; ".join(reasons) or "no reference"
+        raise ContractError(contract.name, expected="a reference that can be run here", found=found)
+    names = dict.fromkeys(item.reference for item in ran)
+    failed = {name: [item for item in ran if item.reference == name and not item.passed] for name in names}
+    if not all(failed.values()):
+        return []
+    nearest = min(failed.values(), key=lambda items: (len(items), min((i.error or 0.0) for i in items)))[0]
+    whom = ", ".join(names)
+    lines = [f"{call.place}: {call.name} differs from {whom} in {contract.name}; {nearest.reference} is the nearest"]
+    return [*lines, *nearest.witness_lines(), "", *(f"  {item.line()}" for item in findings)]
+
+
+def _first_call(call: _Call, contract: Contract, backend: Backend, device: str) -> tuple[bool, Contract]:
+    """Whether it narrows float64, and the contract with the outputs that it returns.
+
+    Raises:
+        UserCodeError: it raises, changes an input or returns another shape.
+    """
+    from annotator.contracts.running import Fault, run
+
+    case = contract.edges()[0]
+    try:
+        run(replace(contract, outputs=()), call, backend, case, device=device, gradient=False)
+        returned = tuple(item for item in contract.outputs if item.name in call.returned)
+        first = replace(contract, outputs=returned)
+        dtypes = run(first, call, backend, case, device=device, gradient=False).dtypes.values()
+    except Fault as fault:
+        expected = fault.expected if fault.place in ("call", "result") else f"{fault.expected} of {fault.place!r}"
+        raise UserCodeError(call.place, expected=expected, found=fault.found, remedy=fault.remedy) from fault
+    return any(dtype in ("float32", "float16", "bfloat16") for dtype in dtypes), first
+
+
+def _names(contract: Contract) -> list[str]:
+    return [*_canonical(contract), *(item.name for item in contract.outputs)]
+
+
+def _canonical(contract: Contract) -> list[str]:
+    return [*(item.name for item in contract.inputs), *(knob.name for knob in contract.knobs)]
+
+
+def _place(function: Callable[..., Any]) -> str:
+    """``file:line`` of a function, or its name."""
+    code = getattr(_plain(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else getattr(function, "__name__", repr(function))
+
+
+def _plain(function: Any) -> Any:
+    """The function beneath partials, decorators and bound methods."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    return getattr(function, "__func__", function)
+
+
+def _backend(function: Callable[..., Any], place: str) -> Backend:
+    """The backend that a function computes with: what it names itself, else what its module imports, else NumPy.
+
+    Raises:
+        UserCodeError: its module imports both torch and JAX, and it names both or neither.
+    """
+    plain = _plain(function)
+    scope = getattr(plain, "__globals__", None) or vars(sys.modules.get(getattr(plain, "__module__", ""), sys))
+    code = getattr(plain, "__code__", None)
+    own = {name: scope[name] for name in (code.co_names if code else ()) if name in scope}
+    for found in (_backends_of(own.values()), _backends_of(scope.values())):
+        if len(found) == 1:
+            return found.pop()
+        if found:
+            raise UserCodeError(place, expected="one of torch and jax", found="both", remedy='say backend="torch"')
+    return "numpy"
+
+
+def _backends_of(values: Any) -> set[Backend]:
+    """Which backends modules, and functions or classes imported from them, belong to."""
+    names = (v.__name__ if isinstance(v, ModuleType) else str(getattr(v, "__module__", "")) for v in list(values))
+    roots = {name.partition(".")[0] for name in names}
+    return {backend for backend in cast(tuple[Backend, ...], ("torch", "jax")) if backend in roots}
+
+
+@contextmanager
+def _settings_kept(backend: Backend) -> Iterator[None]:
+    """Leaves JAX's width of floats as the user's other tests have it."""
+    if backend != "jax":
+        yield
+        return
+    import jax
+
+    before = jax.config.jax_enable_x64
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_x64", before)
+
+
+class _Call:
+    """A user's function with the canonical names in and out."""
+
+    def __init__(
+        self, function: Callable[..., Any], contract: Contract, mapping: Mapping[str, str], place: str
+    ) -> None:
+        self.function, self.mapping, self.place = function, dict(mapping), place
+        self.name = getattr(_plain(function), "__name__", type(function).__name__)
+        self.outputs = [item.name for item in contract.outputs]
+        self.positional, self.named = self._plan(_canonical(contract))
+        self.returned: tuple[str, ...] = ()
+
+    def __call__(self, **arguments: Any) -> dict[str, Any]:
+        """Hands over what it takes, and names what it returns."""
+        first = [arguments[name] for name in self.positional]
+        rest = {theirs: arguments[ours] for theirs, ours in self.named.items()}
+        outputs = self._named(self.function(*first, **rest))
+        self.returned = self.returned or tuple(outputs)
+        return outputs
+
+    def _plan(self, canonical: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+        """What goes by position, and what by name (theirs to ours).
+
+        Raises:
+            UserCodeError: a parameter without a default has no counterpart, or none has one.
+        """
+        positional: list[str] = []
+        named: dict[str, str] = {}
+        for item in inspect.signature(self.function).parameters.values():
+            ours = self.mapping.get(item.name, item.name)
+            if item.kind is item.VAR_KEYWORD:
+                named |= {name: name for name in canonical if name not in (*named.values(), *positional)}
+            elif ours in canonical and item.kind is item.POSITIONAL_ONLY:
+                positional.append(ours)
+            elif ours in canonical and item.kind is not item.VAR_POSITIONAL:
+                named[item.name] = ours
+            elif item.default is item.empty and item.kind is not item.VAR_POSITIONAL:
+                raise self._unnamed(item.name, canonical)
+        if not positional and not named:
+            raise UserCodeError(self.place, expected=f"a parameter among {', '.join(canonical)}", found="none")
+        return positional, named
+
+    def _unnamed(self, name: str, canonical: Sequence[str]) -> UserCodeError:
+        hint = did_you_mean(near_matches(name, canonical)) or f"the names are {', '.join(canonical)}"
+        remedy = f"{hint}; mapping={{{name!r}: ...}} renames"
+        return UserCodeError(self.place, expected="parameters of the contract's names", found=repr(name), remedy=remedy)
+
+    def _named(self, raw: Any) -> dict[str, Any]:
+        if isinstance(raw, Mapping):
+            renamed = {self.mapping.get(str(name), str(name)): value for name, value in raw.items()}
+            found = {name: renamed[name] for name in self.outputs if name in renamed}
+        elif isinstance(raw, tuple):
+            found = dict(zip(self.outputs, raw, strict=False))
+        else:
+            found = {self.outputs[0]: raw} if raw is not None else {}
+        if not found:
+            shown = ", ".join(map(str, raw)) if isinstance(raw, Mapping) else type(raw).__name__
+            raise UserCodeError(self.place, expected=f"outputs named {', '.join(self.outputs)}", found=shown or "none")
+        return found
