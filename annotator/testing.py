@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +24,7 @@ from annotator.errors import ContractError, UserCodeError, did_you_mean, near_ma
 
 if TYPE_CHECKING:
     from annotator.contracts.findings import Finding
+    from annotator.contracts.running import Result
 
 EXAMPLES = 25
 """Generated cases, besides the named edge cases; the same ones every time."""
@@ -206,11 +206,21 @@ def _first_call(call: _Call, contract: Contract, backend: Backend, device: str) 
         run(replace(contract, outputs=()), call, backend, case, device=device, gradient=False)
         returned = tuple(item for item in contract.outputs if item.name in call.returned)
         first = replace(contract, outputs=returned)
-        dtypes = run(first, call, backend, case, device=device, gradient=False).dtypes.values()
+        once, again = (run(first, call, backend, case, device=device, gradient=False) for _ in range(2))
     except Fault as fault:
         expected = fault.expected if fault.place in ("call", "result") else f"{fault.expected} of {fault.place!r}"
         raise UserCodeError(call.place, expected=expected, found=fault.found, remedy=fault.remedy) from fault
-    return any(dtype in ("float32", "float16", "bfloat16") for dtype in dtypes), first
+    _same(once, again, call.place)
+    return any(dtype in ("float32", "float16", "bfloat16") for dtype in once.dtypes.values()), first
+
+
+def _same(once: Result, again: Result, place: str) -> None:
+    import numpy as np
+
+    for name, array in once.outputs.items():
+        if not np.array_equal(array, again.outputs[name], equal_nan=array.dtype.kind == "f"):
+            found, remedy = f"two different values of {name!r}", "fix the seed inside the function"
+            raise UserCodeError(place, expected="the same result on the same input", found=found, remedy=remedy)
 
 
 def _names(contract: Contract) -> list[str]:
@@ -242,15 +252,25 @@ def _backend(function: Callable[..., Any], place: str) -> Backend:
         UserCodeError: its module imports both torch and JAX, and it names both or neither.
     """
     plain = _plain(function)
-    scope = getattr(plain, "__globals__", None) or vars(sys.modules.get(getattr(plain, "__module__", ""), sys))
-    code = getattr(plain, "__code__", None)
-    own = {name: scope[name] for name in (code.co_names if code else ()) if name in scope}
-    for found in (_backends_of(own.values()), _backends_of(scope.values())):
+    plain = plain if hasattr(plain, "__code__") else getattr(type(plain), "__call__", plain)  # noqa: B004
+    for found in (_backends_of(_used(plain)), _backends_of(getattr(plain, "__globals__", {}).values())):
         if len(found) == 1:
             return found.pop()
         if found:
             raise UserCodeError(place, expected="one of torch and jax", found="both", remedy='say backend="torch"')
     return "numpy"
+
+
+def _used(function: Any, seen: set[Any] | None = None) -> list[Any]:
+    """The globals that a function names, and those that the functions of its module do that it names."""
+    seen = set() if seen is None else seen
+    scope, code = getattr(function, "__globals__", {}), getattr(function, "__code__", None)
+    if code is None or code in seen:
+        return []
+    seen.add(code)
+    values = [scope[name] for name in code.co_names if name in scope]
+    deeper = [_used(value, seen) for value in values if getattr(value, "__globals__", None) is scope]
+    return [*values, *(item for items in deeper for item in items)]
 
 
 def _backends_of(values: Any) -> set[Backend]:

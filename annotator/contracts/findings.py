@@ -100,10 +100,16 @@ class Finding:
 
     def line(self) -> str:
         """The finding in one line, as ``annotator conform`` prints it."""
-        head = f"{self.implementation:<18} at {self.reference:<10} {self.dtype:<8} {self.device}  {self.status}"
+        who = (
+            self.implementation
+            if self.implementation == self.reference
+            else f"{self.implementation} as {self.reference}"
+        )
+        head = f"{who:<38} {self.dtype:<8} {self.device}  {self.status}"
         if self.status == "not run":
             return f"{head}: {self.reason}"
-        facts = [f"{self.cases} cases", _against("error", self.error, self.bound)]
+        facts = [f"{self.cases} cases"]
+        facts += [_against("error", self.error, self.bound)] if self.error is not None else []
         facts += (
             [_against("gradient", self.gradient_error, self.gradient_bound)] if self.gradient_error is not None else []
         )
@@ -116,10 +122,8 @@ class Finding:
         return self.witness.lines() if self.witness else []
 
 
-def _against(what: str, error: float | None, limit: float | None) -> str:
+def _against(what: str, error: float, limit: float | None) -> str:
     """An error and what was allowed."""
-    if error is None:
-        return f"{what} unknown"
     return f"{what} {error:.1e}" + (f" (at most {limit:.1e})" if limit is not None else "")
 
 

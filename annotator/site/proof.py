@@ -113,9 +113,10 @@ def number(value: Any) -> str:
 
 
 def _error(entry: Mapping[str, Any]) -> str:
-    if entry.get("p_value") is not None:
-        return f"p = {float(entry['p_value']):.2g}"
-    return number(entry.get("error"))
+    if entry.get("error") is None:
+        return "the oracle"
+    chance = entry.get("p_value")
+    return number(entry["error"]) + (f", p = {float(chance):.2g}" if chance is not None else "")
 
 
 def _problems(rows: tuple[Row, ...], missing: int) -> Iterator[str]:

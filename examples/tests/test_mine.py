@@ -1,6 +1,7 @@
 import pytest
-from annotator.testing import assert_conforms
 from mine import advantages, hasty_advantages
+
+from annotator.testing import assert_conforms
 
 NAMES = {"rewards": "token_level_rewards", "mask": "response_mask", "prompt": "group"}
 HERE = {"scale": "group"}  # Ours has no such option: it always divides by the deviation.
