@@ -33,6 +33,8 @@ def about(workspace: Workspace, name: str, *, pin: str | None, kind: str | None,
         rows = [_row(item, steps.get(item.symbol, [])) for item in found]
         if uses:
             rows[0]["uses"] = [asdict(use) for use in index.uses(found[0], limit=limit)]
+    for row in (*rows, *rows[0].get("uses", [])):
+        row["place"] = f"{workspace.place(row['pin'], row['path'])}:{row['line']}"
     return rows
 
 
@@ -56,12 +58,12 @@ def lines(rows: list[Row]) -> Iterator[str]:
     if len(rows) > 1:
         yield dim("also")
         for row in rows[1:]:
-            yield f"  {row['symbol']}  {dim(row['kind'])}  {_place(row)}"
+            yield f"  {row['symbol']}  {dim(row['kind'])}  {row['place']}"
 
 
 def _whole(row: Row) -> Iterator[str]:
     yield f"{bold(row['symbol'])}  {dim(row['kind'])}"
-    yield f"  {_place(row)}"
+    yield f"  {row['place']}"
     yield from (f"  {part}" for part in (row["signature"], row["doc"]) if part)
     for reading in dict.fromkeys(step["reading"] for step in row["readings"]):
         ids = ", ".join(step["step"] for step in row["readings"] if step["reading"] == reading)
@@ -73,8 +75,4 @@ def _whole(row: Row) -> Iterator[str]:
 def _uses(row: Row) -> Iterator[str]:
     for use in row.get("uses", []):
         inside = f"  in {use['within'].partition(':')[2]}" if use["within"] else ""
-        yield dim(f"  used, {use['certainty']:<9}") + f" {_place(use)}{inside}"
-
-
-def _place(row: Row) -> str:
-    return f"vendored_refs/{row['pin']}/{row['path']}:{row['line']}"
+        yield dim(f"  used, {use['certainty']:<9}") + f" {use['place']}{inside}"

@@ -209,7 +209,9 @@ def anchors(as_json: bool) -> None:
     """Write the redundant form of every anchor to walkthroughs/anchors.lock."""
     from annotator.readings import write_anchors
 
-    written = write_anchors(_workspace())
+    workspace = _workspace()
+    workspace.ask_for_checkout("annotator anchors")
+    written = write_anchors(workspace)
     emit(written) if as_json else click.echo("\n".join(written))
 
 
@@ -282,6 +284,8 @@ def conform(
         return
     if power:
         sys.exit(_power(chosen, as_json))
+    if record:
+        _workspace().ask_for_checkout("annotator conform --record")
     findings = []
     with Bar("cases") as bar:
         for item in chosen:

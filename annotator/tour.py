@@ -64,7 +64,8 @@ def _show(workspace: Workspace, count: str, step: Step, place: Anchor) -> None:
     from rich.syntax import Syntax
 
     console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=120)
-    click.echo(f"{bold(count)}  {bold(step.symbol)}  {dim(f'vendored_refs/{place.pin}/{place.path}:{place.first}')}")
+    where = f"{workspace.place(place.pin, place.path)}:{place.first}"
+    click.echo(f"{bold(count)}  {bold(step.symbol)}  {dim(where)}")
     code = "\n".join(_lines(workspace, place))
     lexer = "python" if place.path.endswith((".py", ".pyi")) else "cpp"
     console.print(Syntax(code, lexer, line_numbers=True, start_line=place.first, theme="ansi_dark", word_wrap=True))

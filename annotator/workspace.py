@@ -6,6 +6,7 @@ that is written stays inside it, except the fetched trees, which all checkouts s
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,15 +47,32 @@ class Workspace:
         for candidate in (folder, *folder.parents):
             if (candidate / "vendored_refs" / "pins.toml").is_file():
                 return cls(root=candidate, cache=cache, state=candidate / "vendored_refs")
-        for carried in (CARRIED, Path(__file__).parents[1]):
-            if not given and (carried / "vendored_refs" / "pins.toml").is_file():
-                return cls(root=carried, cache=cache, state=cache / "state")
+        if not given and (CARRIED / "vendored_refs" / "pins.toml").is_file():
+            return cls(root=CARRIED, cache=cache, state=cache / "state" / _brief_digest(CARRIED))
+        editable = Path(__file__).parents[1]
+        if not given and (editable / "vendored_refs" / "pins.toml").is_file():
+            return cls(root=editable, cache=cache, state=editable / "vendored_refs")
         raise WorkspaceError(
             str(folder),
             expected="a folder with vendored_refs/pins.toml, here or above",
             found="none",
             remedy="run inside a checkout, or set ANNOTATOR_ROOT to one",
         )
+
+    @property
+    def is_carried(self) -> bool:
+        """Whether it is what a wheel carries; nothing may be written there."""
+        return self.root == CARRIED
+
+    def ask_for_checkout(self, what: str) -> None:
+        """Refuses what only makes sense in a checkout.
+
+        Raises:
+            WorkspaceError: this is an installed wheel.
+        """
+        if self.is_carried:
+            remedy = "run inside a checkout, or set ANNOTATOR_ROOT to one"
+            raise WorkspaceError(what, expected="a checkout to write to", found="an installed wheel", remedy=remedy)
 
     @property
     def lock(self) -> Path:
@@ -89,3 +107,12 @@ class Workspace:
     def tree(self, pin: str) -> Path:
         """The unpacked tree of a pin (a link into the cache, made by ``annotator fetch``). It may not exist yet."""
         return self.state / pin
+
+    def place(self, pin: str, path: str) -> str:
+        """A file of a pin as it is shown: from the checkout's root, or in full where there is no checkout."""
+        return f"vendored_refs/{pin}/{path}" if not self.is_carried else str(self.tree(pin) / path)
+
+
+def _brief_digest(root: Path) -> str:
+    """Of the lock: wheels with other pins, all of one user, have other links and another index."""
+    return hashlib.sha256((root / "vendored_refs" / "pins.toml").read_bytes()).hexdigest()[:12]
