@@ -17,6 +17,7 @@ import numpy as np
 
 from annotator.contracts.model import Backend, Case, Contract
 from annotator.contracts.running import Result
+from annotator.contracts.verdicts import Usage
 from annotator.contracts.worker import pack, unpack
 from annotator.errors import UserCodeError
 
@@ -38,13 +39,16 @@ class Sandbox:
         backend: Backend,
         *,
         mapping: Mapping[str, str],
+        init: Mapping[str, Any] | None = None,
         timeout: float,
         memory: int,
     ) -> None:
         self.file, self.function, self.contract, self.backend = str(file), function, contract, backend
         self.mapping, self.timeout, self.memory = dict(mapping), timeout, memory
         self.place = f"{self.file}:{function}"
+        self.init = dict(init or {})
         self.takes: tuple[str, ...] = ()
+        self.usage = Usage()
         self.calls = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -56,18 +60,17 @@ class Sandbox:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
         )
-        try:
-            self._receive(START, "importing " + self.backend)
-            self._load()
-        except BaseException:
-            self.close()
-            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process can still be asked."""
+        return self._process is not None and self._process.poll() is None
 
     def close(self) -> None:
         """Ends the process."""
@@ -99,7 +102,13 @@ class Sandbox:
     undifferentiated = ""
     """Why the last run could not be differentiated, if it could not."""
 
-    def _load(self) -> None:
+    def load(self) -> None:
+        """Waits for the worker to be up, and has it import the user's file.
+
+        Raises:
+            UserCodeError: the file does not import, or the function takes what the contract does not have.
+        """
+        self._receive(START, "importing " + self.backend)
         contract = self.contract
         message = {
             "op": "load",
@@ -107,12 +116,14 @@ class Sandbox:
             "function": self.function,
             "memory": self.memory,
             "mapping": self.mapping,
+            "init": self.init,
             "inputs": [vars(item) for item in contract.inputs],
             "outputs": [vars(item) for item in contract.outputs],
             "knobs": [knob.name for knob in contract.knobs],
         }
         reply, _ = self._ask(pack(message), max(self.timeout, LOAD), "importing the file")
         self.takes, self.place = tuple(reply["takes"]), reply["place"]
+        self.usage = Usage(tuple(reply["positional"]), reply["named"], self.mapping, self.init, reply["method"])
 
     def _ask(
         self, data: bytes, limit: float, doing: str, case: Case | None = None

@@ -73,8 +73,8 @@ class Signature:
 class User:
     """The user's function, taking and returning canonical names."""
 
-    def __init__(self, file: str, function: Callable[..., Any], signature: Signature) -> None:
-        self.file, self.function, self.signature = file, function, signature
+    def __init__(self, file: str, function: Callable[..., Any], signature: Signature, *, method: bool = False) -> None:
+        self.file, self.function, self.signature, self.method = file, function, signature, method
         self.positional, self.named = plan(function, signature, place_of(file, function))
         self.returned: tuple[str, ...] = ()
 
@@ -160,21 +160,44 @@ def _unknown(name: str, signature: Signature, place: str) -> Refused:
     )
 
 
-def load(file: str, name: str, signature: Signature) -> User:
-    """Imports the user's file and finds the function in it.
+def load(file: str, name: str, signature: Signature, init: Mapping[str, Any] | None = None) -> User:
+    """Imports the user's file and finds the function in it; a class on the way is made into an object with ``init``.
 
     Raises:
-        Refused: the file does not import, or there is no such function.
+        Refused: the file does not import, there is no such function, or the object cannot be made.
     """
     module = _imported(file)
     found: Any = module
+    made = False
     for part in name.split("."):
         found = getattr(found, part, None)
+        if inspect.isclass(found):
+            found, made = _object(found, init or {}, file), True
+    if init and not made:
+        raise Refused(file, expected="a class to make with --init", found=f"{name!r}, which is none")
     if not callable(found):
         known = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == MODULE]
         remedy = did_you_mean(near_matches(name, known)) or f"it has {', '.join(known) or 'no functions'}"
         raise Refused(file, expected=f"a function {name!r}", found="none of that name", remedy=remedy)
-    return User(file, found, signature)
+    if made and not inspect.ismethod(found) and not inspect.isroutine(found):
+        found = getattr(found, "forward", None) or found.__call__
+    return User(file, found, signature, method=made)
+
+
+def _object(kind: Any, init: Mapping[str, Any], file: str) -> Any:
+    """An object of the user's class.
+
+    Raises:
+        Refused: its constructor raised.
+    """
+    try:
+        return kind(**init)
+    except BaseException as error:
+        given = ", ".join(f"{name}={value!r}" for name, value in init.items())
+        expected = f"{kind.__name__}({given}) to make an object"
+        raise Refused(
+            where(error, file), expected=expected, found=brief(error), remedy="--init NAME=VALUE gives arguments"
+        ) from error
 
 
 def _imported(file: str) -> ModuleType:
@@ -232,6 +255,17 @@ def _run(user: User, backend: Any, case: Case, message: Mapping[str, Any], *, gr
 def _discover(user: User, backend: Any, case: Case, asked: dict[str, Any]) -> None:
     with suppress(Fault):
         run(Signature(user.signature.inputs, ()), user, backend, case, gradient=False, **asked)
+
+
+def described(user: User) -> dict[str, Any]:
+    """What the parent has to know of the function: where it is and how it is called."""
+    return {
+        "takes": user.takes,
+        "place": place_of(user.file, user.function),
+        "positional": user.positional,
+        "named": user.named,
+        "method": user.method,
+    }
 
 
 def limit_memory(allowed: int) -> None:
@@ -304,8 +338,8 @@ def serve(backend: Any, reading: BinaryIO, writing: BinaryIO) -> None:
             if message["op"] == "load":
                 file = message["file"]
                 limit_memory(message["memory"])
-                user = load(file, message["function"], _signature(message))
-                reply = pack({"ok": True, "takes": user.takes, "place": place_of(file, user.function)})
+                user = load(file, message["function"], _signature(message), message["init"])
+                reply = pack({"ok": True, **described(user)})
             else:
                 assert user is not None
                 with eagerly(user, message["eager"]):

@@ -1,0 +1,322 @@
+"""Why it differs: the search for the dialect, or the deviation, that reproduces a user's function.
+
+A candidate is a point in knob space and what runs there: the minimal version, which has every knob and is proven equal
+to each reference at its dialect, or a deviation. Only knobs that the function *holds* (does not take) are searched;
+those that it takes are handed to it. Candidates come in the order of how far they are from a reference: fewest knobs
+moved first. One is an explanation when it reproduces the output on the search cases and then output *and* gradient on
+fresh ones. Budgets are counted in candidates, not in seconds, so that the answer is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from annotator.contracts.comparison import bound, error
+from annotator.contracts.conforming import accepted, unavailable
+from annotator.contracts.model import Backend, Call, Case, Contract, Deviation, Implementation, Knob
+from annotator.contracts.oracle import Oracle
+from annotator.contracts.running import Fault
+from annotator.contracts.session import Limits, Session
+from annotator.contracts.verdicts import Comparison, Explanation
+
+BUDGET = 3000
+"""How many candidates are tried at each stage of a search."""
+
+_FARTHEST = 3
+"""How many knobs may sit elsewhere than a reference's."""
+
+_DECADES = (*(10.0**-k for k in range(3, 13)), 1e-2, 1e-1)
+"""Values beyond a knob's choices where its default is small (an eps, a learning rate)."""
+
+_ROUND = (0.0, 1.0, 0.5, 0.1, 0.2, 0.05, 0.01, 2.0, 0.9, 0.99, 0.95, 0.999, 0.25, 0.3, 0.8, 0.98, 0.001, 5.0, 10.0)
+"""Values beyond a knob's choices where its default is not small."""
+
+_COUNTED = 64
+"""How many points are counted out in full, to know the nearest one."""
+
+_STEP, _JUMP = 2.0**-44, 1e-4
+"""A result that moves by more than the second when its inputs move by the first cannot tell two formulas apart."""
+
+Point = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What might be the function: a call at a reference's dialect, with the held knobs at ``point``."""
+
+    reference: Implementation
+    point: Point
+    call: Call
+    backend: Backend
+    differentiable: bool
+    deviations: tuple[Deviation, ...] = ()
+
+    def oracle(self, contract: Contract, device: str, *, gradient: bool = True) -> Oracle:
+        """The candidate as an oracle, in the domain of its reference."""
+        item = replace(
+            self.reference,
+            call=self.call,
+            backend=self.backend,
+            dialect={**self.reference.dialect, **self.point},
+            dtypes=tuple({*self.reference.dtypes, "float64"}),
+            differentiable=gradient and self.differentiable and self.reference.differentiable,
+        )
+        return Oracle(replace(contract, oracle=None) if self.deviations else contract, item, device)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Two candidates of one key are the same computation over the same cases."""
+        full = sorted({**self.reference.dialect, **self.point}.items())
+        return repr(full), self.reference.accepts, tuple(item.name for item in self.deviations)
+
+
+def engine_of(contract: Contract, device: str) -> Implementation | None:
+    """What has every knob and imports no reference: a minimal version, in torch where there is one."""
+    order = {"torch": 0, "jax": 1, "numpy": 2}
+    items = [i for i in contract.implementations if i.role == "minimal" and "float64" in i.dtypes]
+    for item in sorted(items, key=lambda i: order[i.backend]):
+        if not unavailable(item, device):
+            return item
+    return None
+
+
+def points(contract: Contract, base: Point, names: Sequence[str], distance: int) -> Iterator[Point]:
+    """Every way to move ``distance`` of the knobs ``names`` away from ``base``: choices first, then values beyond."""
+    knobs = {knob.name: knob for knob in contract.knobs}
+    for wide in (False, True) if 0 < distance < _FARTHEST else (False,):
+        for moved in itertools.combinations(names, distance):
+            options = [_values(knobs[name], base[name], wide) for name in moved]
+            for values in itertools.product(*options):
+                if not wide or any(v not in knobs[n].choices for n, v in zip(moved, values, strict=True)):
+                    yield {**base, **dict(zip(moved, values, strict=True))}
+
+
+def _values(knob: Knob, base: Any, wide: bool) -> list[Any]:
+    small = type(knob.default) is float and 0 < abs(knob.default) < 1e-2
+    beyond = (_DECADES if small else _ROUND) if wide and type(knob.default) is float else ()
+    return [value for value in dict.fromkeys((*knob.choices, *beyond)) if value != base]
+
+
+def composed(first: Deviation, second: Deviation) -> Call | None:
+    """One call that carries both deviations, where the catalogue writes them as parts of one variant; else None.
+
+    Two partial applications of the same function compose when they replace different parts of it.
+    """
+    a, b = first.call, second.call
+    if not isinstance(a, functools.partial) or not isinstance(b, functools.partial):
+        return None
+    if a.func is not b.func or a.args != b.args:
+        return None
+    merged = dict(a.keywords)
+    for name, value in b.keywords.items():
+        if name in merged:
+            both = merged[name], value
+            if not all(isinstance(part, dict) for part in both) or both[0].keys() & both[1].keys():
+                return None
+            value = {**both[0], **both[1]}
+        merged[name] = value
+    return functools.partial(a.func, *a.args, **merged)
+
+
+@dataclass
+class Search:
+    """Candidates tried one after the other on the search cases, then on all."""
+
+    session: Session
+    references: Sequence[Implementation]
+    engine: Implementation | None
+    dtype: str
+    tried: int = 0
+    _order: list[Case] = field(default_factory=list)
+    _fresh: list[Case] = field(default_factory=list)
+    _seen: set[tuple[Any, ...]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        edges = [case for case in self.session.cases if case.label]
+        drawn = [case for case in self.session.cases if not case.label]
+        part = len(drawn) // 3
+        self._order, self._fresh = [*drawn[:part], *edges], drawn[part:]
+
+    # First look -------------------------------------------------------------------------------------------------------
+
+    def look(self, reference: Implementation) -> tuple[Point, Comparison | None]:
+        """Where the function is compared with a reference, and how that went, by the minimal version at its dialect.
+
+        Of the knobs that the reference leaves open and the function holds, the first values at which the two are equal;
+        where there are none, those at which most cases are.
+        """
+        near: list[tuple[int, Point]] = []
+        for point in self._open(reference):
+            candidate = self.minimal(reference, point)
+            if self._matches(candidate):
+                seen = self._compared(candidate)
+                if seen is None or seen.equal:
+                    return point, seen
+            if len(near) < _COUNTED:
+                near.append((self._agreeing(candidate), point))
+        best = max(near, key=lambda item: item[0])[1]
+        return best, self._compared(self.minimal(reference, best))
+
+    def _open(self, reference: Implementation) -> Iterator[Point]:
+        contract = self.session.contract
+        free = [name for name in self.session.held if name not in reference.dialect]
+        base = {knob.name: knob.default for knob in contract.knobs if knob.name in free}
+        moves = (points(contract, base, free, d) for d in range(min(len(free), _FARTHEST) + 1))
+        return itertools.islice(itertools.chain.from_iterable(moves), BUDGET)
+
+    def minimal(self, reference: Implementation, point: Point) -> Candidate:
+        """The minimal version at a reference's dialect; the reference itself where there is none."""
+        item = self.engine or reference
+        return Candidate(reference, point, item.call, item.backend, item.differentiable)
+
+    def _compared(self, candidate: Candidate) -> Comparison | None:
+        name = self.engine.name if self.engine else candidate.reference.name
+        return self.session.compare(candidate.oracle(self.session.contract, self.session.device), self.dtype, name)
+
+    def _agreeing(self, candidate: Candidate) -> int:
+        oracle = candidate.oracle(self.session.contract, self.session.device, gradient=False)
+        return sum(self._agrees(oracle, case) for case in self._domain(self._order, candidate))
+
+    # Explanation ------------------------------------------------------------------------------------------------------
+
+    def dialect(self) -> Explanation | None:
+        """The nearest point in knob space at which the minimal version does what the function does."""
+        if self.engine is None:
+            return None
+        for distance in range(1, _FARTHEST + 1):
+            for reference, point in self._around(distance, BUDGET):
+                if made := self._explains(self.minimal(reference, point), "dialect"):
+                    return made
+        return None
+
+    def deviation(self) -> Explanation | None:
+        """The deviation that does what the function does, or the pair; at a reference's dialect, or a few knobs off."""
+        single = [(item,) for item in self.session.contract.deviations]
+        pairs = list(itertools.combinations(self.session.contract.deviations, 2))
+        for distance, carried in ((0, single), (1, single), (0, pairs), (2, single), (1, pairs)):
+            for reference, point in self._around(distance, max(1, BUDGET // max(1, len(carried)))):
+                if made := self._deviates(reference, point, carried):
+                    return made
+        return None
+
+    def _deviates(
+        self, reference: Implementation, point: Point, carried: Iterable[tuple[Deviation, ...]]
+    ) -> Explanation | None:
+        """The first of the deviations that explains, with those that cannot be told from it."""
+        found: Explanation | None = None
+        for items in carried:
+            call = items[0].call if len(items) == 1 else composed(items[0], items[1])
+            if call is None:
+                continue
+            made = self._explains(Candidate(reference, point, call, "torch", True, items), "deviation")
+            if made and found:
+                found = replace(found, others=(*found.others, " and ".join(item.name for item in items)))
+            found = found or made
+        return found
+
+    def _around(self, distance: int, budget: int) -> Iterator[tuple[Implementation, Point]]:
+        """Points that many knobs away from each reference."""
+        contract = self.session.contract
+        for reference in self.references:
+            base = _base(contract, reference, self.session.held)
+            for point in itertools.islice(points(contract, base, self.session.held, distance), budget):
+                yield reference, point
+
+    def _explains(self, candidate: Candidate, kind: Any) -> Explanation | None:
+        if candidate.key in self._seen:
+            return None
+        self._seen.add(candidate.key)
+        if not self._matches(candidate):
+            return None
+        confirmed, undecided = self._confirmed(candidate)
+        if not confirmed:
+            return None
+        contract, reference = self.session.contract, candidate.reference
+        base = _base(contract, reference, self.session.held)
+        moved = {name: value for name, value in candidate.point.items() if value != base[name]}
+        own = {name: base[name] for name in moved}
+        return Explanation(kind, reference.name, moved, own, candidate.deviations, (), self.tried, confirmed, undecided)
+
+    # One candidate ----------------------------------------------------------------------------------------------------
+
+    def _matches(self, candidate: Candidate) -> bool:
+        """Whether it gives the function's values on the search cases; the case that rules it out goes to the front."""
+        self.tried += 1
+        oracle = candidate.oracle(self.session.contract, self.session.device, gradient=False)
+        decided, undecided = 0, 0
+        for case in self._domain(list(self._order), candidate):
+            if self._agrees(oracle, case):
+                decided += 1
+            elif candidate.deviations and _unstable(oracle, case):
+                undecided += 1
+            else:
+                self._order = [case, *(other for other in self._order if other is not case)]
+                return False
+        return decided > 3 * undecided
+
+    def _confirmed(self, candidate: Candidate) -> tuple[int, int]:
+        """How many fresh cases confirm it, values and gradients, and how many decide nothing; 0 when one speaks against
+        it, or a search case does once gradients are compared."""
+        oracle = candidate.oracle(self.session.contract, self.session.device)
+        confirmed, undecided = 0, 0
+        for cases in (self._order, self._fresh):
+            for case in self._domain(cases, candidate):
+                if self._agrees(oracle, case):
+                    confirmed += cases is self._fresh
+                elif candidate.deviations and _unstable(oracle, case):
+                    undecided += 1
+                else:
+                    return 0, 0
+        return confirmed, undecided
+
+    def _domain(self, cases: Sequence[Case], candidate: Candidate) -> Iterator[Case]:
+        """The cases in the reference's domain, at the point; at its own dialect where the point lies outside of it."""
+        reference = candidate.reference
+        moved = replace(reference, dialect={**reference.dialect, **candidate.point})
+        held = {name for name in candidate.point if name not in reference.dialect}
+        inside = accepted(cases, moved)
+        if not inside and held:
+            inside = accepted(cases, reference)
+        return iter([cases[i] for i in inside])
+
+    def _agrees(self, oracle: Oracle, case: Case) -> bool:
+        try:
+            return self.session.agrees(oracle, case, self.dtype, self._limits)
+        except Fault:
+            return False
+
+    @functools.cached_property
+    def _limits(self) -> Limits:
+        """What counts as the same. Where the function only computes in float32, what the minimal version errs in it."""
+        if self.dtype == "float64" or self.engine is None:
+            return bound("float64", 0.0), bound("float64", 0.0)
+        base = _base(self.session.contract, self.references[0], self.session.held)
+        oracle = self.minimal(self.references[0], base).oracle(self.session.contract, self.session.device)
+        return self.session.limits(oracle, accepted(self.session.cases, oracle.reference), self.dtype)[1]
+
+
+def _base(contract: Contract, reference: Implementation, held: Sequence[str]) -> Point:
+    """The values of the held knobs at a reference: its dialect's, else the contract's default."""
+    return {k.name: reference.dialect.get(k.name, k.default) for k in contract.knobs if k.name in held}
+
+
+def _unstable(oracle: Oracle, case: Case) -> bool:
+    """Whether a change of the inputs near rounding changes the candidate's result: it shows no formula then."""
+    random = np.random.default_rng(0)
+    moved = {
+        item.name: case.inputs[item.name] * (1.0 + _STEP * random.choice([-1.0, 1.0], np.shape(case.inputs[item.name])))
+        for item in oracle.contract.inputs
+        if item.dtype == "float"
+    }
+    try:
+        before = oracle(case, "float64").outputs
+        after = oracle(replace(case, inputs={**case.inputs, **moved}), "float64").outputs
+    except Fault:
+        return False
+    return any(error(after[name], array, exact=array.dtype.kind != "f") > _JUMP for name, array in before.items())
