@@ -342,26 +342,36 @@ def _power(chosen: list[Any], as_json: bool) -> int:
 @click.argument("target", metavar="FILE:FUNC", required=False)
 @click.argument("contract", required=False)
 @click.option("--map", "mapping", multiple=True, metavar="THEIRS=OURS", help="Rename a parameter or output.")
+@click.option("--init", multiple=True, metavar="KEY=VALUE", help="Argument of the class in FILE:Class.method.")
 @click.option("--backend", type=click.Choice(["torch", "jax", "numpy"]), help="What your function computes with.")
 @click.option("--timeout", default=20.0, show_default=True, help="Seconds that one call may take.")
 @click.option("--memory", default=8.0, show_default=True, help="GiB that your code may use.")
 @click.option("--examples", default=40, show_default=True, help="Generated cases, besides the named edge cases.")
 @click.option("--template", metavar="CONTRACT", help="Print a starting file for this contract.")
+@click.option("--emit", "emitted", type=click.Path(dir_okay=False), help="Write the witness as a pytest file.")
+@click.option("--html", type=click.Path(dir_okay=False), help="Write a report that loads nothing.")
 @_json
 def diff(
     target: str | None,
     contract: str | None,
     mapping: tuple[str, ...],
+    init: tuple[str, ...],
     backend: str | None,
     timeout: float,
     memory: float,
     examples: int,
     template: str | None,
+    emitted: str | None,
+    html: str | None,
     as_json: bool,
 ) -> None:
-    """Whether your function FILE:FUNC does the same as the references of CONTRACT, and where not."""
+    """Whether your function FILE:FUNC (or FILE:Class.method) does the same as the references of CONTRACT.
+
+    If not: the dialect or the deviation that explains it, and the smallest input that shows the difference.
+    """
     from annotator import catalog
     from annotator import contracts as package
+    from annotator.contracts import diffing
 
     if template:
         click.echo(package.template(catalog.contract(template)))
@@ -378,6 +388,7 @@ def diff(
             function,
             catalog.contract(contract),
             mapping=_pairs(mapping, "--map"),
+            init=diffing.literals(_pairs(init, "--init")),
             backend=backend,
             timeout=timeout,
             memory=int(memory * 2**30),
@@ -389,6 +400,8 @@ def diff(
     else:
         for line in answer.render():
             click.echo(line)
+    for line in diffing.write(answer, catalog.contract(contract), emitted=emitted, html=html):
+        click.echo(line, err=True)
     sys.exit(0 if answer.equal else 1)
 
 

@@ -32,7 +32,7 @@ from annotator.workspace import Workspace
 MEMORY = 8 * 2**30
 TIMEOUT = 20.0
 
-__all__ = ["MEMORY", "TIMEOUT", "Verdict", "backend_of", "diff", "template"]
+__all__ = ["MEMORY", "TIMEOUT", "Verdict", "backend_of", "diff", "literals", "template", "write"]
 
 
 def diff(
@@ -281,6 +281,45 @@ def _versions(contract: Contract) -> dict[str, str]:
         names = dict.fromkeys(symbol.partition(":")[0] for symbol in item.symbols)
         found[item.name] = ", ".join(f"{name} {lock[name].version}" for name in names if name in lock)
     return found
+
+
+def literals(given: Mapping[str, str]) -> dict[str, Any]:
+    """Options of the command line as values: ``2`` is a number, ``[1, 2]`` a list, what is no literal a text."""
+    found: dict[str, Any] = {}
+    for name, text in given.items():
+        try:
+            found[name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            found[name] = text
+    return found
+
+
+def write(verdict: Verdict, contract: Contract, *, emitted: str | None, html: str | None) -> list[str]:
+    """Writes what was asked for: a pytest file of the witness, a report. Returns what became of each, in a line.
+
+    Raises:
+        UserCodeError: a file cannot be written.
+    """
+    from annotator.contracts.emitting import emit
+    from annotator.contracts.reporting import report
+
+    told = []
+    if html:
+        told.append(_written(html, report(verdict)))
+    if emitted and verdict.witness and verdict.witness.expected is not None:
+        told.append(_written(emitted, emit(verdict, contract, emitted)))
+    elif emitted:
+        told.append(f"{emitted}: not written, there is no witness{' since it is equal' if verdict.equal else ''}")
+    return told
+
+
+def _written(path: str, text: str) -> str:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        found = error.strerror or "none"
+        raise UserCodeError(path, expected="a file that can be written", found=found) from error
+    return f"{path}: written"
 
 
 def template(contract: Contract) -> str:
