@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from annotator.contracts.model import Backend, Case, Contract, Implementation
-from annotator.errors import ContractError, UserCodeError, did_you_mean, near_matches
+from annotator.errors import AnnotatorError, ContractError, UserCodeError, did_you_mean, near_matches
 
 if TYPE_CHECKING:
     from annotator.contracts.findings import Finding
@@ -51,8 +51,8 @@ def assert_conforms(
         contract: a contract, or its name in the catalogue.
         mapping: names of yours to names of the contract, for parameters and outputs.
         to: the reference that it must equal; without it, any of them will do.
-        knobs: knob values at which it stands. Without it every choice of every knob is tried, so that a function whose
-            eps is a constant needs ``knobs={"eps": 1e-6}``.
+        knobs: values of the knobs that it does not take as parameters. What is neither taken nor given stands at the
+            reference's dialect, else at the contract's default.
         examples: generated cases, besides the named edge cases.
         backend: "torch", "jax" or "numpy"; found from what the function's module imports unless given.
         device: where tensors lie: "cpu", "cuda", ...
@@ -63,11 +63,11 @@ def assert_conforms(
         ContractError: no such contract, reference or knob; or no reference can be run here.
     """
     __tracebackhide__ = True
-    asked = _asked(contract, to, knobs or {})
+    asked, names = _asked(contract, to, knobs or {})
     if isinstance(function, str):
-        lines = _in_a_sandbox(function, asked, mapping or {}, examples, backend, device)
+        lines = _in_a_sandbox(*_split(function), asked, names, mapping or {}, examples, backend, device)
     else:
-        lines = _in_this_process(function, asked, mapping or {}, examples, backend, device)
+        lines = _in_this_process(function, asked, names, mapping or {}, examples, backend, device)
     if lines:
         raise AssertionError("\n".join(lines))
 
@@ -75,14 +75,20 @@ def assert_conforms(
 # What is asked --------------------------------------------------------------------------------------------------------
 
 
-def _asked(contract: Contract | str, to: str | None, knobs: Mapping[str, Any]) -> Contract:
-    """The contract with the references that count, its cases at the given knobs."""
+def _asked(contract: Contract | str, to: str | None, knobs: Mapping[str, Any]) -> tuple[Contract, tuple[str, ...]]:
+    """The contract with the given knobs fixed, and the references of which one must be equalled."""
     found = _contract(contract)
-    names = [item.name for item in found.implementations if item.role == "reference"]
+    names = tuple(item.name for item in found.implementations if item.role == "reference")
     _known(found.name, [to] if to else [], names, "a reference")
     _known(found.name, knobs, [knob.name for knob in found.knobs], "a knob")
-    kept = tuple(item for item in found.implementations if item.name in (names if to is None else [to]))
-    return _fixed(replace(found, implementations=kept), knobs) if knobs else replace(found, implementations=kept)
+    return _fixed(found, knobs) if knobs else found, names if to is None else (to,)
+
+
+def _split(target: str) -> tuple[str, str]:
+    file, colon, name = target.rpartition(":")
+    if not colon:
+        raise UserCodeError(target, expected="FILE:FUNC", found="no colon", remedy='for example "my.py:advantages"')
+    return file, name
 
 
 def _contract(contract: Contract | str) -> Contract:
@@ -101,10 +107,7 @@ def _known(place: str, given: Sequence[str] | Mapping[str, Any], names: Sequence
 
 
 def _fixed(contract: Contract, knobs: Mapping[str, Any]) -> Contract:
-    """The contract with these knobs fixed: in its cases, and in the dialects of the references that leave them open.
-
-    A reference that sits elsewhere keeps its place; the function then has to equal it there, and does not.
-    """
+    """The contract with these knobs fixed, as if it gave no choice. A reference's own dialect stays what it is."""
 
     def move(case: Case) -> Case:
         return replace(case, knobs={**case.knobs, **knobs})
@@ -112,7 +115,9 @@ def _fixed(contract: Contract, knobs: Mapping[str, Any]) -> Contract:
     def edges() -> tuple[Case, ...]:
         return tuple({_content(case): case for case in map(move, reversed(contract.edges()))}.values())[::-1]
 
-    return replace(contract, cases=lambda: contract.cases().map(move), edges=edges)
+    fixed = {name: {"default": value, "choices": (value,)} for name, value in knobs.items()}
+    stated = tuple(replace(knob, **fixed.get(knob.name, {})) for knob in contract.knobs)
+    return replace(contract, knobs=stated, cases=lambda: contract.cases().map(move), edges=edges)
 
 
 def _content(case: Case) -> tuple[Any, ...]:
@@ -125,16 +130,23 @@ def _content(case: Case) -> tuple[Any, ...]:
 
 
 def _in_a_sandbox(
-    target: str, contract: Contract, mapping: Mapping[str, str], examples: int, backend: str | None, device: str
+    file: str,
+    name: str,
+    contract: Contract,
+    names: Sequence[str],
+    mapping: Mapping[str, str],
+    examples: int,
+    backend: str | None,
+    device: str,
 ) -> list[str]:
-    """The verdict's lines, or none when they are equal."""
+    """The verdict's lines, or none when they are equal at the values of the knobs that are asked for."""
     from annotator.contracts import diff
 
-    file, colon, name = target.rpartition(":")
-    if not colon:
-        raise UserCodeError(target, expected="FILE:FUNC", found="no colon", remedy='for example "my.py:advantages"')
     verdict = diff(file, name, contract, mapping=mapping, backend=backend, examples=examples, device=device)
-    return [] if verdict.equal else list(verdict.render())
+    if any(name in verdict.equal_to and not verdict.held.get(name) for name in names):
+        return []
+    asked = f"  asked for: {' or '.join(names)}; knobs={{...}} says at which values of the knobs yours stands"
+    return [*verdict.render(), *([asked] if verdict.equal else [])]
 
 
 # A function object, in this process -----------------------------------------------------------------------------------
@@ -143,6 +155,7 @@ def _in_a_sandbox(
 def _in_this_process(
     function: Callable[..., Any],
     contract: Contract,
+    names: Sequence[str],
     mapping: Mapping[str, str],
     examples: int,
     backend: str | None,
@@ -152,8 +165,7 @@ def _in_this_process(
     from annotator.contracts import conform
 
     place = _place(function)
-    known = _names(contract)
-    _known(place, list(mapping.values()), known, "--map to a name of the contract")
+    _known(place, list(mapping.values()), _names(contract), "a name of the contract in mapping")
     call = _Call(function, contract, mapping, place)
     chosen = _backend(function, place) if backend is None else cast(Backend, backend)
     with _settings_kept(chosen):
@@ -167,13 +179,56 @@ def _in_this_process(
             dtypes=("float32",) if narrowed else ("float64", "float32"),
             differentiable=chosen != "numpy",
         )
-        findings = conform(
-            replace(first, implementations=(*contract.implementations, mine)),
-            names=[call.name],
-            device=device,
-            examples=examples,
-        )
-    return _judged(call, contract, findings)
+        findings: list[Finding] = []
+        for dialect, alike in _by_dialect(contract, names):
+            placed = _placed(first, dialect, call.takes)
+            minimal = [item for item in contract.implementations if item.role == "minimal"]
+            placed = replace(placed, implementations=(*alike, *minimal, mine))
+            findings += conform(placed, names=[call.name], device=device, examples=examples)
+    findings = [item for item in findings if item.reference in names]
+    lines = _judged(call, contract, findings)
+    explained = _explained(function, contract, names, mapping, examples, chosen, device) if lines else []
+    return explained or lines
+
+
+def _by_dialect(contract: Contract, names: Sequence[str]) -> list[tuple[Mapping[str, Any], list[Implementation]]]:
+    """The references in groups of one dialect, those groups that hold one of ``names``.
+
+    A reference without float64 has its oracle in another one of its dialect.
+    """
+    groups: list[tuple[Mapping[str, Any], list[Implementation]]] = []
+    for item in contract.implementations:
+        if item.role == "reference":
+            known = next((alike for dialect, alike in groups if dict(dialect) == dict(item.dialect)), None)
+            if known is None:
+                groups.append((item.dialect, [item]))
+            else:
+                known.append(item)
+    return [(dialect, alike) for dialect, alike in groups if any(item.name in names for item in alike)]
+
+
+def _placed(contract: Contract, dialect: Mapping[str, Any], takes: set[str]) -> Contract:
+    """The contract with the knobs that the function does not take at a dialect, else at their default."""
+    return _fixed(contract, {k.name: dialect.get(k.name, k.default) for k in contract.knobs if k.name not in takes})
+
+
+def _explained(
+    function: Callable[..., Any],
+    contract: Contract,
+    names: Sequence[str],
+    mapping: Mapping[str, str],
+    examples: int,
+    backend: Backend,
+    device: str,
+) -> list[str]:
+    """What `diff` says of a function that its file defines at the top: it also names the dialect or the deviation."""
+    file, name = inspect.getsourcefile(_plain(function)), getattr(function, "__name__", "")
+    if not file or not inspect.isfunction(function) or function.__qualname__ != name or not name.isidentifier():
+        return []
+    try:
+        return _in_a_sandbox(file, name, contract, names, mapping, examples, backend, device)
+    except AnnotatorError:  # The file cannot be imported by itself, say.
+        return []
 
 
 def _judged(call: _Call, contract: Contract, findings: Sequence[Finding]) -> list[str]:
@@ -305,6 +360,7 @@ class _Call:
         self.name = getattr(_plain(function), "__name__", type(function).__name__)
         self.outputs = [item.name for item in contract.outputs]
         self.positional, self.named = self._plan(_canonical(contract))
+        self.takes = {*self.positional, *self.named.values()}
         self.returned: tuple[str, ...] = ()
 
     def __call__(self, **arguments: Any) -> dict[str, Any]:

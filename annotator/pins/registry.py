@@ -12,8 +12,9 @@ import os
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -128,7 +129,7 @@ class Remote:
             time.sleep(PAUSE * 2**turn)
         raise AssertionError("the last attempt returns or raises")
 
-    def read(self, start: int, stop: int | None) -> tuple[int, Iterator[bytes]]:
+    def read(self, start: int, stop: int | None) -> tuple[int, Generator[bytes, None, None]]:
         """Bytes from ``start`` to ``stop`` (exclusive), and where they start: 0 if the server ignores ranges."""
         end = "" if stop is None else stop - 1
         ranged = {"Range": f"bytes={start}-{end}"} if start or stop else {}
@@ -137,14 +138,16 @@ class Remote:
             # What is here is longer than what the server has: begin anew.
             answer.close()
             answer = self._get({})
-        answer.raise_for_status()
+        if not answer.ok:
+            answer.close()  # before it is raised: an open connection would outlive the error
+            answer.raise_for_status()
         return (start if answer.status_code == PARTIAL else 0), self._counted(answer)
 
     def _get(self, headers: dict[str, str]) -> requests.Response:
         plain = {"Accept-Encoding": "identity"}
         return self.session.get(self.package.url, headers=plain | headers, stream=True, timeout=TIMEOUT)
 
-    def _counted(self, answer: requests.Response) -> Iterator[bytes]:
+    def _counted(self, answer: requests.Response) -> Generator[bytes, None, None]:
         with answer:
             for chunk in answer.iter_content(CHUNK):
                 with self._lock:
@@ -189,7 +192,7 @@ def _continue(remote: Remote, part: Path, progress: Progress) -> None:
     start, chunks = remote.read(have, None)
     progress.start(remote.pin.name, remote.pin.size)
     progress.advance(remote.pin.name, start)
-    with part.open("r+b" if part.exists() else "wb") as file:
+    with closing(chunks), part.open("r+b" if part.exists() else "wb") as file:
         file.seek(start)
         file.truncate()
         for chunk in chunks:
@@ -323,7 +326,7 @@ class Slices:
         start, stop = piece
         at, chunks = self.remote.read(start, stop)
         first = at
-        with self.path.open("r+b") as file:
+        with closing(chunks), self.path.open("r+b") as file:
             file.seek(at)
             for chunk in chunks:
                 file.write(chunk)
