@@ -6,6 +6,7 @@ is no (a check failed, an implementation differs), 2 it could not be done.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -224,7 +225,7 @@ def build(strict: bool, as_json: bool) -> None:
 
     with Bar("pages") as bar:
         folder = package.build(_workspace(), strict=strict, progress=bar)
-    emit({"site": str(folder)}) if as_json else click.echo(f"the site is at {folder / 'index.html'}")
+    emit({"site": str(folder)}) if as_json else click.echo(f"the site is at {os.path.relpath(folder)}/index.html")
 
 
 @cli.command()

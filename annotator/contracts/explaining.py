@@ -25,8 +25,8 @@ from annotator.contracts.running import Fault
 from annotator.contracts.session import Limits, Session
 from annotator.contracts.verdicts import Comparison, Explanation
 
-BUDGET = 3000
-"""How many candidates are tried at each stage of a search."""
+BUDGET = 2000
+"""How many candidates are tried for each question: equal at which values, which dialect, which deviation."""
 
 _FARTHEST = 3
 """How many knobs may sit elsewhere than a reference's."""
@@ -135,6 +135,7 @@ class Search:
     tried: int = 0
     _order: list[Case] = field(default_factory=list)
     _fresh: list[Case] = field(default_factory=list)
+    _sloped: bool = False
     _seen: set[tuple[Any, ...]] = field(default_factory=set)
     _looked: dict[tuple[Any, ...], tuple[Point, Comparison | None]] = field(default_factory=dict)
 
@@ -162,7 +163,8 @@ class Search:
         near: list[tuple[int, Point]] = []
         for point in self._open(reference):
             candidate = self.minimal(reference, point)
-            if self._matches(candidate):
+            self._seen.add(candidate.key)
+            if self._matches(candidate) and self._confirmed(candidate)[0]:
                 seen = self._compared(candidate)
                 if seen is None or seen.equal:
                     return point, seen
@@ -200,8 +202,11 @@ class Search:
         """The nearest point in knob space at which the minimal version does what the function does."""
         if self.engine is None:
             return None
+        start = self.tried
         for distance in range(1, _FARTHEST + 1):
-            for reference, point in self._around(distance, BUDGET):
+            for reference, point in self._around(distance):
+                if self.tried - start > BUDGET:
+                    return None
                 if made := self._explains(self.minimal(reference, point), "dialect"):
                     return made
         return None
@@ -210,8 +215,11 @@ class Search:
         """The deviation that does what the function does, or the pair; at a reference's dialect, or a few knobs off."""
         single = [(item,) for item in self.session.contract.deviations]
         pairs = list(itertools.combinations(self.session.contract.deviations, 2))
+        start = self.tried
         for distance, carried in ((0, single), (1, single), (0, pairs), (2, single), (1, pairs)):
-            for reference, point in self._around(distance, max(1, BUDGET // max(1, len(carried)))):
+            for reference, point in self._around(distance):
+                if self.tried - start > BUDGET:
+                    return None
                 if made := self._deviates(reference, point, carried):
                     return made
         return None
@@ -231,12 +239,12 @@ class Search:
             found = found or made
         return found
 
-    def _around(self, distance: int, budget: int) -> Iterator[tuple[Implementation, Point]]:
+    def _around(self, distance: int) -> Iterator[tuple[Implementation, Point]]:
         """Points that many knobs away from each reference."""
         contract = self.session.contract
         for reference in self.references:
             base = _base(contract, reference, self.session.held)
-            for point in itertools.islice(points(contract, base, self.session.held, distance), budget):
+            for point in points(contract, base, self.session.held, distance):
                 yield reference, point
 
     def _explains(self, candidate: Candidate, kind: Any) -> Explanation | None:
@@ -259,7 +267,7 @@ class Search:
     def _matches(self, candidate: Candidate) -> bool:
         """Whether it gives the function's values on the search cases; the case that rules it out goes to the front."""
         self.tried += 1
-        oracle = candidate.oracle(self.session.contract, self.session.device, gradient=False)
+        oracle = candidate.oracle(self.session.contract, self.session.device, gradient=self._sloped)
         decided, undecided = 0, 0
         for case in self._domain(list(self._order), candidate):
             if not self._far(oracle, case) and self._agrees(oracle, case):
@@ -267,7 +275,7 @@ class Search:
             elif candidate.deviations and _unstable(oracle, case):
                 undecided += 1
             else:
-                self._order = [case, *(other for other in self._order if other is not case)]
+                self._rules_out(case)
                 return False
         return decided > 3 * undecided
 
@@ -276,15 +284,23 @@ class Search:
         it, or a search case does once gradients are compared."""
         oracle = candidate.oracle(self.session.contract, self.session.device)
         confirmed, undecided = 0, 0
-        for cases in (self._order, self._fresh):
+        fresh = self._fresh
+        for cases in (self._order, fresh):
             for case in self._domain(cases, candidate):
                 if self._agrees(oracle, case):
-                    confirmed += cases is self._fresh
+                    confirmed += cases is fresh
                 elif candidate.deviations and _unstable(oracle, case):
                     undecided += 1
                 else:
+                    # Where only gradients differ, many candidates have the values: from here on they are told apart.
+                    self._sloped = True
+                    self._rules_out(case)
                     return 0, 0
         return confirmed, undecided
+
+    def _rules_out(self, case: Case) -> None:
+        self._order = [case, *(other for other in self._order if other is not case)]
+        self._fresh = [other for other in self._fresh if other is not case]
 
     def _domain(self, cases: Sequence[Case], candidate: Candidate) -> Iterator[Case]:
         """The cases in the reference's domain, at the point; at its own dialect where the point lies outside of it."""
