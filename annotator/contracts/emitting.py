@@ -84,7 +84,7 @@ def load():
     for name in FUNCTION.split("."):
         found = getattr(found, name)
         found = found(**INIT) if isinstance(found, type) else found
-    return found
+    return getattr(found, "forward", found)
 
 
 def call(inputs):

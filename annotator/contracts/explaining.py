@@ -164,10 +164,11 @@ class Search:
         for point in self._open(reference):
             candidate = self.minimal(reference, point)
             self._seen.add(candidate.key)
-            if self._matches(candidate) and self._confirmed(candidate)[0]:
-                seen = self._compared(candidate)
-                if seen is None or seen.equal:
-                    return point, seen
+            if self._matches(candidate):
+                stands = self._confirmed(candidate)[0] > 0
+                seen = self._compared(candidate) if stands or self._sloped else None
+                if self._sloped or (stands and (seen is None or seen.equal)):
+                    return point, seen  # The values are these: no other point mends a gradient.
             if not near or (len(near) < _COUNTED and self._ordinary(point)):
                 near.append((self._agreeing(candidate), point))
         best = max(near, key=lambda item: item[0])[1]
@@ -200,7 +201,7 @@ class Search:
 
     def dialect(self) -> Explanation | None:
         """The nearest point in knob space at which the minimal version does what the function does."""
-        if self.engine is None:
+        if self.engine is None or self._sloped:
             return None
         start = self.tried
         for distance in range(1, _FARTHEST + 1):
@@ -322,7 +323,10 @@ class Search:
         except Fault:
             return True
         found = self.session.user(at(case, oracle.reference.dialect), case, self.dtype)
-        return any(_apart(found.outputs[name], array) for name, array in expected.outputs.items())
+        if any(_apart(found.outputs[name], array) for name, array in expected.outputs.items()):
+            return True
+        slopes = expected.gradients if self.session.differentiates else {}
+        return any(_apart(found.gradients.get(name, 0 * array), array) for name, array in slopes.items())
 
     def _agrees(self, oracle: Oracle, case: Case) -> bool:
         try:

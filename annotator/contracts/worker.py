@@ -173,14 +173,14 @@ def load(file: str, name: str, signature: Signature, init: Mapping[str, Any] | N
         found = getattr(found, part, None)
         if inspect.isclass(found):
             found, made = _object(found, init or {}, file), True
+    if made and not inspect.isroutine(found):
+        found = getattr(found, "forward", found)
     if init and not made:
         raise Refused(file, expected="a class to make with --init", found=f"{name!r}, which is none")
     if not callable(found):
         known = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == MODULE]
         remedy = did_you_mean(near_matches(name, known)) or f"it has {', '.join(known) or 'no functions'}"
         raise Refused(file, expected=f"a function {name!r}", found="none of that name", remedy=remedy)
-    if made and not inspect.ismethod(found) and not inspect.isroutine(found):
-        found = getattr(found, "forward", None) or found.__call__
     return User(file, found, signature, method=made)
 
 
