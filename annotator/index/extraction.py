@@ -136,6 +136,12 @@ def one_line(text: bytes, limit: int = 600) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def signature(head: bytes) -> str:
+    """The head of a definition on one line, as it would stand if it had been written on one."""
+    line = one_line(head)
+    return line.replace("( ", "(").replace(", )", ")").replace(" )", ")").replace("[ ", "[").replace(" ]", "]")
+
+
 def sentence(text: bytes) -> str:
     """First sentence of the first paragraph."""
     paragraph = text.strip().replace(b"\r", b"").split(b"\n\n", 1)[0]

@@ -10,7 +10,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from annotator.index.extraction import Import, Row, character_columns, one_line, sentence
+from annotator.index.extraction import Import, Row, character_columns, one_line, sentence, signature
 from annotator.index.languages import grammar
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Reader:
         scope, source = self.stack[-1], self.source
         name = source[name_node.start_byte : name_node.end_byte].decode("utf-8", "replace")
         qualname = self.name_in(scope, name)
-        head = one_line(source[begin : body.start_byte if body else end])
+        head = signature(source[begin : body.start_byte if body else end])
         head = (
             head.split(" #")[0].rstrip()
             if body and " #" in head and "\n" in source[begin : body.start_byte].decode("utf-8", "replace")

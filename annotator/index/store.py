@@ -14,7 +14,7 @@ from typing import Any
 from annotator.errors import IndexFileError
 
 Rows = Iterable[tuple[Any, ...]]
-SCHEMA_VERSION = "4"
+SCHEMA_VERSION = "5"
 
 TABLES = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

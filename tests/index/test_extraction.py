@@ -31,6 +31,10 @@ PYTHON = [
         "if X:\n    def f(): pass\nelse:\n    def f(): pass\n",
         [("f", "function", 2, 8, 2, "def f()"), ("f", "function", 4, 8, 4, "def f()")],
     ),
+    (
+        "def f(\n    a: list[\n        int\n    ],\n    b=(1, 2),\n):\n    pass\n",
+        [("f", "function", 1, 4, 7, "def f(a: list[int], b=(1, 2))")],
+    ),
     ("def f():\n    local = 1\n", [("f", "function", 1, 4, 2, "def f()")]),
     (
         "class A:\n    def m(this):\n        other.y = 2\n",
