@@ -1,7 +1,7 @@
 """The zoo met in the wild: plain files, as people write them, that know nothing of the catalogue.
 
-Each file of ``tests/zoo/`` is either an equivalent rewriting, which must be found equal, or carries one deviation, which
-must be found different and named. Numbers are those of the zoo.
+Each file of ``tests/zoo/`` is either an equivalent rewriting, which must be found equal, or carries one deviation,
+which must be found different and named. Numbers are those of the zoo.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from annotator.index.languages import decode, language_of, module_of, parse
 PYTHON = [
     ("def f(a, b=1) -> int:\n    return a\n", [("f", "function", 1, 4, 2, "def f(a, b=1) -> int")]),
     ("async def f():\n    pass\n", [("f", "function", 1, 10, 2, "async def f()")]),
-    ("def f(\n    a,\n    b,\n):\n    pass\n", [("f", "function", 1, 4, 5, "def f( a, b, )")]),
+    ("def f(\n    a,\n    b,\n):\n    pass\n", [("f", "function", 1, 4, 5, "def f(a, b)")]),
     (
         "class A(B, metaclass=M):\n    x: int = 1\n    def m(self):\n        self.y = 2\n        def inner(): pass\n",
         [

@@ -168,6 +168,18 @@ def after_spike(steps: int) -> float:
     return before - weight.item()
 
 
+def second_moment_kept() -> bool:
+    """Whether v of a bfloat16 weight is the same after a gradient of 1 as after 5,000 further ones of 0."""
+    weight = torch.ones(1, dtype=torch.bfloat16, requires_grad=True)
+    optimizer = torch.optim.AdamW([weight])
+    seen = []
+    for step in range(5001):
+        weight.grad = torch.full_like(weight, float(step == 0))
+        optimizer.step()
+        seen.append(optimizer.state[weight]["exp_avg_sq"].item())
+    return bool(seen[0] == seen[-1] > 0)
+
+
 def uncorrected(step: int) -> float:
     return float((1 - 0.9**step) / math.sqrt(1 - 0.999**step))
 
@@ -197,10 +209,10 @@ NUMBERS: list[Row] = [
     (GRPO, "receive −0.1875 and three times +0.0625", first_update, [0, -0.1875, 0.0625]),
     (GRPO, "At A = 1 and ratio 1.3 the gradient is 0", lambda: one_gradient(1, 1.3), 0),
     (GRPO, "at ratio 0.7 it is not", lambda: one_gradient(1, 0.7), -0.7),
-    (GRPO, "For A < 0 a ratio of 5", lambda: one_gradient(-1, 5), 0),
-    (GRPO, "the gradient is still the full 2.9", lambda: one_gradient(-1, 2.9), 2.9),
-    (GRPO, "the first gives 0.82", lambda: aggregated("token-mean"), 0.82),
-    (GRPO, "and the second 0", lambda: aggregated("seq-mean-token-mean"), 0),
+    (GRPO, "at a ratio of 5 the gradient is 0", lambda: one_gradient(-1, 5), 0),
+    (GRPO, "At a ratio of 2.9 it is still the full 2.9", lambda: one_gradient(-1, 2.9), 2.9),
+    (GRPO, "`token-mean` gives 0.82", lambda: aggregated("token-mean"), 0.82),
+    (GRPO, "and `seq-mean-token-mean` 0", lambda: aggregated("seq-mean-token-mean"), 0),
     (GRPO, "this same pair gives 0 instead of 0.82", split_in_two, 0),
     (DPO, "take 10 GB in float32", lambda: 16 * 1024 * 151_936 * 4 / 1e9, 9.96),
     (DPO, "the first step must log 0.6931", lambda: -math.log(0.5), 0.6931),
@@ -223,6 +235,7 @@ NUMBERS: list[Row] = [
     (SAMPLING, "still exactly 0 in float32, 200 below the best", underflow, [1, 2]),
     (SAMPLING, "keeps the best token whatever p says", lambda: survivors([0.5, 0.25, 0.15, 0.1], p=1e-9), 1),
     (ADAMW, "that is 56 GB beside 28 GB", lambda: [7 * 4 * 2, 7 * 4], [56, 28]),
+    (ADAMW, "one gradient of 1 and 5,000 of 0 later it is what it was", second_moment_kept, True),
     (ADAMW, "Adam with L2 ends at 0.0002", lambda: moved(1, 100, 1000, cls="Adam", weight_decay=0.1), 0.0002),
     (ADAMW, "without any decay at 0.0000", lambda: moved(1, 100, 1000, cls="Adam"), 0.0000),
     (ADAMW, "AdamW at −0.047", lambda: moved(1, 100, 1000, weight_decay=0.1), -0.0468),

@@ -1,4 +1,4 @@
-import jax
+import torch
 
 
 def dpo_loss(
@@ -6,4 +6,4 @@ def dpo_loss(
 ):
     chosen = ((policy_chosen_logps - ref_chosen_logps) * chosen_mask).sum(1)
     rejected = ((policy_rejected_logps - ref_rejected_logps) * rejected_mask).sum(1)
-    return -jax.nn.log_sigmoid(beta * (rejected - chosen)).mean()
+    return -torch.nn.functional.logsigmoid(beta * (rejected - chosen)).mean()
