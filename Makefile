@@ -7,13 +7,14 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export HF_HUB_OFFLINE = 1
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: help site serve test check lint conform proofs bench clean
+.PHONY: help site serve test zoo check lint conform proofs bench clean
 
 help:
 	@echo "make site     make the environment, fetch the pins, index them, build the site"
 	@echo "make serve    the same, then serve it and rebuild while readings change"
 	@echo "make test     the full environment, then all that CI runs"
 	@echo "make check    the fast part: lint, types, tests that take no references (under 3 minutes)"
+	@echo "make zoo      user files with known deviations, each through a whole diff (ten minutes)"
 	@echo "make proofs   run every contract and record the proofs of this machine's CPU"
 	@echo "make bench    the tables of benchmarks/"
 
@@ -50,10 +51,13 @@ test: $(VENV)/.test lint
 	$(BIN)/annotator conform
 	$(BIN)/annotator build
 	$(BIN)/annotator check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not zoo"
+
+zoo: $(VENV)/.test
+	$(BIN)/python -m pytest -m zoo
 
 check: $(VENV)/.test lint
-	$(BIN)/python -m pytest -m "not slow and not network and not cuda"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not zoo and not network and not cuda"
 
 conform: $(VENV)/.test
 	$(BIN)/annotator conform

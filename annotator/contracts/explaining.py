@@ -167,7 +167,7 @@ class Search:
             if self._matches(candidate):
                 stands = self._confirmed(candidate)[0] > 0
                 seen = self._compared(candidate) if stands or self._sloped else None
-                if self._sloped or (stands and (seen is None or seen.equal)):
+                if seen is not None and (self._sloped or seen.equal):
                     return point, seen  # The values are these: no other point mends a gradient.
             if not near or (len(near) < _COUNTED and self._ordinary(point)):
                 near.append((self._agreeing(candidate), point))

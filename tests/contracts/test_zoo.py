@@ -14,7 +14,6 @@ import pytest
 
 from annotator import catalog
 from annotator.contracts import diff
-from annotator.errors import ContractError
 
 ZOO = Path(__file__).parents[1] / "zoo"
 EXAMPLES = 8
@@ -96,16 +95,8 @@ def verdict_on(wild: Wild):
     return diff(ZOO / file, function, contract, mapping=wild.mapping, examples=EXAMPLES, timeout=120.0)
 
 
-OUTSIDE = "interchanged, it is the loss robust at smoothing 1, where no case is in the domain of TRL: diff gives up"
-
-
-def wrong() -> list[Any]:
-    known = pytest.mark.xfail(raises=ContractError, reason=OUTSIDE)
-    return [pytest.param(w, marks=known) if w.deviation == "sides-interchanged" else w for w in WRONG]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("wild", wrong(), ids=str)
+@pytest.mark.zoo
+@pytest.mark.parametrize("wild", WRONG, ids=str)
 def test_a_deviation_is_caught_and_named(wild):
     verdict = verdict_on(wild)
     assert not verdict.equal
@@ -114,7 +105,7 @@ def test_a_deviation_is_caught_and_named(wild):
     assert [item.zoo for item in verdict.explanation.deviations] == [wild.number]
 
 
-@pytest.mark.slow
+@pytest.mark.zoo
 @pytest.mark.parametrize("wild", EQUAL, ids=str)
 def test_an_equivalent_rewriting_raises_no_alarm(wild):
     verdict = verdict_on(wild)
