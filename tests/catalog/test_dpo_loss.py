@@ -35,7 +35,7 @@ def test_every_implementation_conforms(names: tuple[str, ...]) -> None:
     assert {finding.implementation for finding in findings} == set(names)
     for finding in findings:
         assert finding.passed, "\n".join([finding.line(), *finding.witness_lines()])
-        assert finding.gradient_error is not None
+        assert finding.gradient_error is not None or finding.reason == "is the oracle"
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
