@@ -14,7 +14,7 @@ help:
 	@echo "make serve    the same, then serve it and rebuild while readings change"
 	@echo "make test     the full environment, then all that CI runs"
 	@echo "make check    the fast part: lint, types, tests that take no references (under 3 minutes)"
-	@echo "make zoo      user files with known deviations, each through a whole diff (ten minutes)"
+	@echo "make zoo      user files with known deviations, each through a whole diff (four minutes)"
 	@echo "make proofs   run every contract and record the proofs of this machine's CPU"
 	@echo "make bench    the tables of benchmarks/"
 
@@ -54,7 +54,7 @@ test: $(VENV)/.test lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not zoo"
 
 zoo: $(VENV)/.test
-	$(BIN)/python -m pytest -m zoo
+	$(BIN)/python -m pytest -n 2 -m zoo
 
 check: $(VENV)/.test lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not zoo and not network and not cuda"
