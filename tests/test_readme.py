@@ -1,7 +1,7 @@
 """The README and the pages are executed: every `annotator` command in a console block prints what the block says.
 
-A line ``…`` stands for any lines. Seconds and sizes of errors are not compared: they are the machine's. The two `make` commands run this test, so it cannot run
-them.
+A line ``…`` stands for any lines. Seconds and sizes of errors are not compared: they are the machine's. The two `make`
+commands run this test, so it cannot run them.
 """
 
 from __future__ import annotations
