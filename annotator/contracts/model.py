@@ -15,10 +15,14 @@ if TYPE_CHECKING:
     import numpy as np
     from hypothesis.strategies import SearchStrategy
 
+    from annotator.contracts.running import Result
+
 Kind = Literal["value", "trace", "distribution", "trajectory"]
 Backend = Literal["torch", "jax", "numpy"]
 Role = Literal["reference", "minimal", "user"]
 Call = Callable[..., Mapping[str, Any]]
+Runner = Callable[["Case"], "Result"]
+"""Runs the function under test on a case, gradients included."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ class Implementation:
     minimal implementations have every knob, so theirs is empty.
     ``symbols`` are the pinned symbols (or ``minimal/…py`` files) whose code runs; a proof is stale once they change.
     ``accepts`` returns None for a case in the implementation's domain, else the reason why not, in a few words.
+    ``breaks`` names the probes of the contract that it is known not to keep (a test shows that it really does not).
     """
 
     name: str
@@ -96,6 +101,61 @@ class Implementation:
     dtypes: tuple[str, ...] = ("float64", "float32")
     differentiable: bool = True
     accepts: Callable[[Case], str | None] = _accepts_all
+    sample: Callable[..., Any] | None = None
+    breaks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A relation that right code keeps and that needs no reference: change the input so, and the result changes so.
+
+    ``relation(run, case)`` runs the function under test on ``case`` and on what it makes of it, and returns the error
+    of the relation (0 where it holds, in the measure of `comparison.error`), or None where the case says nothing.
+    `probes` has those that many contracts share: poison, padding, permutation, split, identity, growth.
+    """
+
+    name: str
+    doc: str
+    relation: Callable[[Runner, Case], float | None]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """An intermediate value on the way from the inputs to an output, in the order of computation.
+
+    ``call`` is the minimal version's own function in torch. It is called by name with what it takes of the canonical
+    inputs, the stages before it and the knobs, and returns the stage's value. The last stage is an output. By stages
+    `diff` tells where a user's function leaves the path: it hands the right earlier values to his code.
+    """
+
+    name: str
+    shape: tuple[str, ...]
+    doc: str
+    call: Callable[..., Any]
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A method of the stateful part that a contract of kind *trace* is about; ``arguments`` are integers.
+
+    The first input of such a contract is ``operations [N, 1 + A]``: a row is an operation's number and its arguments,
+    padded with 0. See `tracing`.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    doc: str
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """The right computation, written otherwise than the minimal version: on it nothing may raise an alarm."""
+
+    name: str
+    how: str
+    call: Call
+    backend: Backend = "torch"
     sample: Callable[..., Any] | None = None
 
 
@@ -122,7 +182,9 @@ class Contract:
 
     ``cases()`` returns a Hypothesis strategy of `Case` (its knobs include every knob of the contract); ``edges`` are
     named cases that always run. ``oracle`` is a float64 NumPy transcription with the signature of ``call``, given where
-    no reference allows float64 (else the reference itself, run in float64, is the oracle).
+    no reference allows float64 (else the reference itself, run in float64, is the oracle). ``probes`` need no
+    reference, ``stages`` lead to an output, ``operations`` belong to kind *trace*, and ``rewritings`` are what must
+    raise no alarm.
     """
 
     name: str
@@ -137,6 +199,10 @@ class Contract:
     implementations: tuple[Implementation, ...]
     deviations: tuple[Deviation, ...]
     oracle: Call | None = None
+    probes: tuple[Probe, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    operations: tuple[Operation, ...] = ()
+    rewritings: tuple[Rewriting, ...] = ()
 
     def implementation(self, name: str) -> Implementation:
         """The implementation of that name. Raises `KeyError` when there is none."""
