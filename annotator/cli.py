@@ -328,15 +328,36 @@ def _show_findings(name: str, findings: list[Any]) -> None:
 def _power(chosen: list[Any], as_json: bool) -> int:
     from annotator import contracts as package
 
-    tables = {item.name: package.power(item) for item in chosen}
+    tables = {}
+    with Bar("contracts") as bar:
+        bar.start("power", len(chosen))
+        for item in chosen:
+            tables[item.name] = package.power(item)
+            bar.advance("power", 1)
+        bar.finish("power")
     if as_json:
         emit({name: [_plain(row) for row in rows] for name, rows in tables.items()})
     else:
         for name, rows in tables.items():
-            click.echo(bold(name))
-            for row in rows:
-                click.echo("  " + row.line())
-    return 0 if all(row.caught for rows in tables.values() for row in rows) else 1
+            _show_matrix(name, rows)
+    return 0 if all(row.sound for rows in tables.values() for row in rows) else 1
+
+
+def _show_matrix(name: str, rows: list[Any]) -> None:
+    """The kill matrix: a row a deviation and dtype, a column a probe; rewritings below, where nothing may stand."""
+    from annotator.contracts.kills import columns
+
+    probes = columns(rows)
+    width = max(len(row.deviation) for row in rows)
+    click.echo(bold(f"{name}  ({', '.join(probes)})"))
+    for row in rows:
+        marks = " ".join((probe if probe in row.probes else "·").center(len(probe)) for probe in probes)
+        told = "" if row.sound else "  SURVIVES" if row.kind == "deviation" else "  FALSE ALARM"
+        click.echo(f"  {row.deviation:<{width}} {row.dtype:<8} {marks}  at {row.reference}: {row.facts()}{told}")
+    deviations, rewritings = ([row for row in rows if row.kind == kind] for kind in ("deviation", "rewriting"))
+    caught = sum(row.caught for row in deviations)
+    alarms = sum(row.caught for row in rewritings)
+    click.echo(f"  {caught} of {len(deviations)} caught, {alarms} false alarms on {len(rewritings)} rewritings")
 
 
 @cli.command()

@@ -16,7 +16,11 @@ from annotator.contracts.model import (
     Implementation,
     Input,
     Knob,
+    Operation,
     Output,
+    Probe,
+    Rewriting,
+    Stage,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +52,11 @@ __all__ = [
     "Input",
     "Kill",
     "Knob",
+    "Operation",
     "Output",
+    "Probe",
+    "Rewriting",
+    "Stage",
     "Verdict",
     "Witness",
     "conform",

@@ -19,6 +19,7 @@ from annotator.contracts.comparison import GRADIENT, bound, errors, first_differ
 from annotator.contracts.findings import Finding, Witness
 from annotator.contracts.model import Backend, Call, Case, Contract, Implementation
 from annotator.contracts.oracle import Oracle, at
+from annotator.contracts.probing import probe_implementation
 from annotator.contracts.proofs import plan
 from annotator.contracts.running import Fault, Result, jax_device, run
 from annotator.contracts.sampling import SEED, draw, witness
@@ -279,7 +280,7 @@ def _judged(job: _Job, empty: Finding) -> Finding:
     if job.is_oracle:  # held against itself: that it ran is all there is to say
         finding = replace(finding, error=None, bound=None, gradient_error=None, gradient_bound=None)
         finding = replace(finding, reason="is the oracle")
-    return _distributed(job, finding, cases)
+    return _probed(job, _distributed(job, finding, cases))
 
 
 def _exceeds(error: float, limit: float | None) -> bool:
@@ -407,6 +408,21 @@ def _reason(
     if index is not None and contract.kind in ("trajectory", "trace") and not _is_gradient(key) and index:
         return f"the first step that differs is {index[0]}"
     return ""
+
+
+def _probed(job: _Job, finding: Finding) -> Finding:
+    """Adds what the probes of the contract say of the implementation, once: in the widest dtype that it has."""
+    item = job.implementation
+    if not finding.passed or job.dtype != item.dtypes[0] or not job.contract.probes:
+        return finding
+    seen = list(probe_implementation(job.contract, item, job.reference, job.cases, job.device))
+    lost = tuple(one.probe for one in seen if not one.kept)
+    finding = replace(finding, probes={one.probe: one.error for one in seen if one.cases}, broken=lost)
+    broken = [one for one in seen if not one.kept and one.probe not in item.breaks]
+    if not broken:
+        return finding
+    shown = Witness(broken[0].case, broken[0].probe, None, None, None, broken[0].line()) if broken[0].case else None
+    return replace(finding, status="failed", reason=f"probe {broken[0].line()}", witness=shown)
 
 
 def _distributed(job: _Job, finding: Finding, cases: list[int]) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ class Finding:
     ``error`` is the largest over all cases, against the float64 oracle; ``bound`` what was allowed (None for a
     reference in a dtype whose bound it sets itself). ``gradient_error`` is None where there is no gradient.
     ``p_value`` (kind *distribution*) is the smallest over all chi-square tests, after Bonferroni.
-    ``excluded`` counts cases that the reference itself cannot compute in this dtype (an overflow).
+    ``excluded`` counts cases that the reference itself cannot compute in this dtype (an overflow). ``probes`` has the
+    error of each probe that needs no reference, ``broken`` those that do not hold (all of them declared, where it passed).
     """
 
     contract: str
@@ -87,6 +88,8 @@ class Finding:
     reason: str = ""
     witness: Witness | None = None
     seconds: float = 0.0
+    probes: Mapping[str, float] = field(default_factory=dict)
+    broken: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -114,6 +117,9 @@ class Finding:
             [_against("gradient", self.gradient_error, self.gradient_bound)] if self.gradient_error is not None else []
         )
         facts += [f"p={self.p_value:.2g}"] if self.p_value is not None else []
+        held = [name for name in self.probes if name not in self.broken]
+        facts += [f"holds {', '.join(held)}"] if held else []
+        facts += [f"breaks {', '.join(self.broken)}"] if self.broken else []
         facts += [f"{self.excluded} cases beyond the reference's range"] if self.excluded else []
         return f"{head}  {', '.join(facts)}{': ' + self.reason if self.reason else ''}"
 

@@ -1,14 +1,15 @@
 """What a contract can see: its deviations are run under the bounds in force, and each must be caught.
 
-A bound under which a deviation survives proves nothing, so such a contract is refused. Likewise a reference's declared
-dialect must be real: with one knob moved, the result must differ from the reference's.
+A bound under which a deviation survives proves nothing, so such a contract is refused. Equivalent rewritings are run
+beside them, and none may be caught. Likewise a reference's declared dialect must be real: with one knob moved, the
+result must differ from the reference's; and so must a probe that it is declared to break.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from annotator.contracts import chi
 from annotator.contracts.comparison import bound, split
@@ -21,19 +22,23 @@ from annotator.contracts.conforming import (
     sample_p_value,
     unavailable,
 )
-from annotator.contracts.model import Case, Contract, Deviation, Implementation
-from annotator.contracts.oracle import Oracle
+from annotator.contracts.model import Backend, Call, Case, Contract, Deviation, Implementation, Rewriting
+from annotator.contracts.oracle import Oracle, at
+from annotator.contracts.probing import CASES, limit, probe_implementation, probed, runner
 from annotator.contracts.running import Fault
 from annotator.contracts.sampling import draw
 from annotator.errors import ContractError
 
+ORDER = ("value", "gradient", "edge", "distribution")
+"""The probes that need a reference, in the order of the matrix; those of the contract follow."""
+
 
 @dataclass(frozen=True)
 class Kill:
-    """How one deviation fared in one dtype, at the reference that sees it best.
+    """How one deviation (or rewriting) fared in one dtype, at the reference that sees it best.
 
-    ``probes`` are those that caught it: value, gradient (on drawn cases), edge (on named cases), distribution.
-    ``error`` is the largest error that it showed and ``bound`` what was allowed.
+    ``probes`` are those that caught it: value, gradient (on drawn cases), edge (on named cases), distribution, and the
+    contract's own that need no reference. ``error`` is the largest error that it showed and ``bound`` what was allowed.
     """
 
     contract: str
@@ -44,42 +49,66 @@ class Kill:
     error: float
     bound: float
     case: str = ""
+    kind: Literal["deviation", "rewriting"] = "deviation"
 
     @property
     def caught(self) -> bool:
         """Whether any probe saw it."""
         return bool(self.probes)
 
+    @property
+    def sound(self) -> bool:
+        """Whether that is as it should be: deviations are caught, rewritings raise no alarm."""
+        return self.caught == (self.kind == "deviation")
+
     def line(self) -> str:
-        """One row of the kill matrix."""
-        seen = "caught by " + ", ".join(self.probes) if self.probes else "SURVIVES"
-        facts = f"error {self.error:.1e} where {self.bound:.1e} is allowed"
-        return f"{self.deviation:<32} {self.dtype:<8} at {self.reference:<10} {seen} ({facts})"
+        """The row in words."""
+        told = "caught by " + ", ".join(self.probes) if self.probes else "SURVIVES"
+        if self.kind == "rewriting":
+            told = "FALSE ALARM by " + ", ".join(self.probes) if self.probes else "no alarm"
+        return f"{self.deviation:<32} {self.dtype:<8} at {self.reference:<10} {told} ({self.facts()})"
+
+    def facts(self) -> str:
+        """The error in numbers; where there is no number it is said why."""
+        shown = (
+            f"{self.error:.1e}" if self.error < float("inf") else "beyond any scale (not finite, or where 0 is right)"
+        )
+        return f"error {shown}, {self.bound:.1e} allowed"
 
 
 def power(contract: Contract, *, examples: int = 40, dtypes: Sequence[str] = ("float64", "float32")) -> list[Kill]:
-    """The kill matrix: one row a deviation and dtype, at the reference where most probes catch it.
+    """The kill matrix: a row a deviation (then rewriting) and dtype, at the reference where most probes see it.
 
     Raises:
         ContractError: a deviation cannot be run, or no reference can.
     """
     cases = draw(contract, examples)
     benches = [_Bench(contract, item, dtype, cases) for item in _available(contract) for dtype in dtypes]
-    rows = []
-    for deviation in contract.deviations:
+    rows: list[Kill] = []
+    tried_on: tuple[Deviation | Rewriting, ...] = (*contract.deviations, *contract.rewritings)
+    for item in tried_on:
         for dtype in dtypes:
-            tried = [bench.try_(deviation) for bench in benches if bench.dtype == dtype and bench.has_bound]
+            tried = [bench.try_(item) for bench in benches if bench.dtype == dtype and bench.has_bound]
             rows += [max(tried, key=lambda kill: (len(kill.probes), kill.error))] if tried else []
     return rows
+
+
+def columns(rows: Sequence[Kill]) -> list[str]:
+    """The probes that caught anything, in the order of the matrix."""
+    seen = {probe for row in rows for probe in row.probes}
+    return [*(p for p in ORDER if p in seen), *sorted(seen - set(ORDER))]
 
 
 def refuse(contract: Contract, *, examples: int = 40) -> None:
     """Refuses a contract that cannot see one of its own deviations.
 
     Raises:
-        ContractError: a deviation survives in every dtype.
+        ContractError: a deviation survives in every dtype, or a rewriting raises an alarm.
     """
     rows = power(contract, examples=examples)
+    for row in rows:
+        if row.kind == "rewriting" and row.caught:
+            raise ContractError(contract.name, expected="no alarm on a rewriting", found=row.line())
     for deviation in contract.deviations:
         if not any(row.caught for row in rows if row.deviation == deviation.name):
             raise ContractError(
@@ -121,24 +150,29 @@ class _Bench:
     def _measure(self, call: Any, backend: Any, gradient: bool) -> Measured:
         return measure(self.oracle, call, backend, self.cases, self.chosen, self.dtype, gradient=gradient)
 
-    def try_(self, deviation: Deviation) -> Kill:
-        """Runs a deviation and says which probes see it."""
-        found = self._measure(deviation.call, "torch", self.reference.differentiable)
+    def try_(self, item: Deviation | Rewriting) -> Kill:
+        """Runs a deviation, or a rewriting, and says which probes see it."""
+        wrong = isinstance(item, Deviation)
+        backend: Backend = "torch" if isinstance(item, Deviation) else item.backend
+        found = self._measure(item.call, backend, self.reference.differentiable and backend != "numpy")
         if found.faults:
             fault = next(iter(found.faults.values()))
-            raise ContractError(
-                f"{self.contract.name}: deviation {deviation.name!r}", expected="a result", found=str(fault)
-            )
+            raise ContractError(f"{self.contract.name}: {item.name!r}", expected="a result", found=str(fault))
         probes, worst = self._seen(found)
-        value, gradient = found.worst(self.chosen)
-        larger = (
-            (gradient, self.limits[1])
-            if gradient / self.limits[1] > value / self.limits[0]
-            else (value, self.limits[0])
-        )
-        probes |= self._distribution(deviation)
-        ordered = tuple(p for p in ("value", "gradient", "edge", "distribution") if p in probes)
-        return Kill(self.contract.name, deviation.name, self.reference.name, self.dtype, ordered, *larger, case=worst)
+        larger = max(zip(found.worst(self.chosen), self.limits, strict=True), key=lambda pair: pair[0] / pair[1])
+        probes |= self._distribution(item) | self._relations(item.call, backend)
+        ordered = (*(p for p in ORDER if p in probes), *(p.name for p in self.contract.probes if p.name in probes))
+        kind: Literal["deviation", "rewriting"] = "deviation" if wrong else "rewriting"
+        return Kill(self.contract.name, item.name, self.reference.name, self.dtype, ordered, *larger, worst, kind)
+
+    def _relations(self, call: Call, backend: Backend) -> set[str]:
+        """The contract's probes that do not hold; those that the reference itself breaks say nothing here."""
+        if self.dtype != "float64":
+            return set()
+        cases = [at(self.cases[i], self.reference.dialect) for i in self.chosen][:CASES]
+        go = runner(self.contract, call, backend, self.reference.accepts, "float64", "cpu")
+        asked = [probe for probe in self.contract.probes if probe.name not in self.reference.breaks]
+        return {probe.name for probe in asked if not probed(probe, go, cases, limit("float64")).kept}
 
     def _seen(self, found: Measured) -> tuple[set[str], str]:
         probes: set[str] = set()
@@ -155,11 +189,11 @@ class _Bench:
                 probes.update(hits)
         return probes, label
 
-    def _distribution(self, deviation: Deviation) -> set[str]:
-        if self.contract.kind != "distribution" or deviation.sample is None:
+    def _distribution(self, item: Deviation | Rewriting) -> set[str]:
+        if self.contract.kind != "distribution" or item.sample is None:
             return set()
         cases = [self.cases[i] for i in self.chosen]
-        p, _ = sample_p_value(self.oracle, deviation.sample, "torch", cases, self.dtype)
+        p, _ = sample_p_value(self.oracle, item.sample, "torch", cases, self.dtype)
         return {"distribution"} if p < chi.FALSE_ALARM else set()
 
 
@@ -181,6 +215,15 @@ def dialect_is_real(contract: Contract, reference: str, *, examples: int = 40) -
         (k.name, v) for k in contract.knobs if k.name in item.dialect for v in k.choices if v != item.dialect[k.name]
     ]
     return [f"{name}={value!r}" for name, value in moves if not _tells(oracle, mover, chosen, name, value)]
+
+
+def breaks_are_real(contract: Contract, name: str, *, examples: int = 40) -> list[str]:
+    """The probes that an implementation is declared to break and keeps all the same; empty when all are real."""
+    item = contract.implementation(name)
+    cases = draw(contract, examples)
+    reference = item if item.role == "reference" else references(contract)[0]
+    seen = {one.probe: one for one in probe_implementation(contract, item, reference, cases)}
+    return [probe for probe in item.breaks if probe not in seen or seen[probe].kept]
 
 
 def _mover(contract: Contract) -> Implementation:

@@ -21,8 +21,8 @@ Kind = Literal["value", "trace", "distribution", "trajectory"]
 Backend = Literal["torch", "jax", "numpy"]
 Role = Literal["reference", "minimal", "user"]
 Call = Callable[..., Mapping[str, Any]]
-Runner = Callable[["Case"], "Result"]
-"""Runs the function under test on a case, gradients included."""
+Runner = Callable[..., "Result"]
+"""``run(case, dtype="float64")``: the function under test on a case, gradients included."""
 
 
 @dataclass(frozen=True)

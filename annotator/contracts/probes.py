@@ -17,7 +17,7 @@ import numpy as np
 
 from annotator.contracts.comparison import FLOAT64_BOUND, GRADIENT, error
 from annotator.contracts.model import Case, Input, Output, Probe, Runner
-from annotator.contracts.running import ROUNDOFF, Result, normal
+from annotator.contracts.running import ROUNDOFF, Result, normal, rounded
 
 Axes = Mapping[str, tuple[str, ...]]
 Masks = Mapping[str, str]
@@ -74,7 +74,8 @@ def permutation(axes: Axes, axis: str, *, name: str = "permutation") -> Probe:
         size = np.shape(case.inputs[along[0]])[axes[along[0]].index(axis)]
         if size < 2:
             return None
-        order = np.roll(np.arange(size)[::-1], 1)
+        order = np.random.default_rng(size).permutation(size)
+        order = np.roll(order, 1) if order[0] == 0 else order
         moved = {item: np.take(case.inputs[item], order, axes[item].index(axis)) for item in along}
         before, after = run(case), run(_with(case, moved))
         return apart(after, _cut(before, axes, axis, order), case, gradient=_scalar(before, axes, axis))
@@ -146,6 +147,61 @@ def _absolute(found: np.ndarray, value: np.ndarray) -> float:
         if np.abs(plain).max(initial=0.0) > 0
         else float(np.abs(found).max(initial=0.0))
     )
+
+
+def growth(*, name: str = "growth") -> Probe:
+    """Float32 stays as near to float64 as its rounding allows: ``n`` roundings of the inputs and of the result.
+
+    The error is taken in units of what they can do, ``n u (|o| + condition)``, with u the unit roundoff, n the entries
+    of the input and the condition measured on the function itself. Scaled so that the bound of float64 stands for 1.
+    """
+
+    def relation(run: Runner, case: Case) -> float | None:
+        narrow = _rounded(case)
+        wide, low = run(narrow), run(narrow, dtype="float32")
+        moved = run(_perturbed(narrow))
+        entries = max((np.size(array) for array in case.inputs.values()), default=1)
+        worst = 0.0
+        for key, array in wide.outputs.items():
+            if array.dtype.kind == "f":
+                slope = _slope(array, moved.outputs[key])
+                worst = max(worst, error(_clipped(low.outputs[key]), _clipped(array), condition=slope))
+        return worst * FLOAT64_BOUND / (4 * entries * ROUNDOFF["float32"])
+
+    return Probe(name, "float32 errs no more than rounding explains", relation)
+
+
+_NUDGE = 2.0**-40
+
+
+def _rounded(case: Case) -> Case:
+    """The case with its floats rounded to float32."""
+    floats = {name: rounded(a, "float32") for name, a in case.inputs.items() if np.asarray(a).dtype.kind == "f"}
+    return _with(case, floats)
+
+
+def _perturbed(case: Case) -> Case:
+    random = np.random.default_rng(0)
+    floats = {
+        name: a * (1 + _NUDGE * random.choice([-1.0, 1.0], np.shape(a)))
+        for name, a in case.inputs.items()
+        if np.asarray(a).dtype.kind == "f"
+    }
+    return _with(case, floats)
+
+
+def _slope(before: np.ndarray, after: np.ndarray) -> float:
+    with np.errstate(all="ignore"):
+        moved = np.abs(after - before)
+    return float(moved[np.isfinite(moved)].max(initial=0.0)) / _NUDGE
+
+
+def _clipped(array: np.ndarray) -> np.ndarray:
+    """What float32 can hold: larger results count as infinite on both sides."""
+    return np.where(np.abs(array) > _LARGEST, np.copysign(np.inf, array), array)
+
+
+_LARGEST = 1e38
 
 
 def apart(found: Result, expected: Result, case: Case, *, gradient: bool = True) -> float:

@@ -87,6 +87,8 @@ def entry(workspace: Workspace, finding: Finding, contract: Contract) -> dict[st
         "role": implementation.role,
         "backend": implementation.backend,
         **{name: _short(getattr(finding, name)) for name in numbers},
+        "probes": sorted(set(finding.probes) - set(finding.broken)),
+        "breaks": sorted(finding.broken),
         "versions": versions(workspace, _symbols(contract, finding)),
         "date": datetime.now(UTC).date().isoformat(),
         "digests": digests(workspace, contract, finding.implementation, finding.reference),
