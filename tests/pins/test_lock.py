@@ -138,6 +138,7 @@ def test_the_lock_holds_the_pins_of_this_release() -> None:
         "vllm": ("0.31.0", "sdist", "installed", False),
         "torch": ("2.13.0", "members", "installed", False),
         "stable-baselines3": ("2.9.2", "wheel", "tree", False),
+        "liger-kernel": ("0.8.5", "wheel", "tree", False),
         "torch-cpp": ("2.13.0", "git", "none", True),
     }
     notices = (LOCK.parent / "licenses" / "NOTICE.md").read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ def test_the_locked_pins_can_be_had(tmp_path: Path) -> None:
     place.state.mkdir()
     place.lock.write_bytes(LOCK.read_bytes())
     done = {item.name: item for item in fetch(place)}
-    assert list(done) == ["verl", "trl", "vllm", "torch", "stable-baselines3"]
+    assert list(done) == ["verl", "trl", "vllm", "torch", "stable-baselines3", "liger-kernel"]
     assert done["torch"].received < 30_000_000, "of 111 MB"
     for name in done:
         verify(place, name)
