@@ -367,7 +367,7 @@ def _located(
             run(oracle.contract, call, backend, moved, dtype=dtype, device=device, gradient=gradient), expected
         )
     except Fault as fault:
-        return Witness(moved, fault.place, None, None, None, str(fault))
+        return Witness(moved, fault.place, None, None, None, str(fault), oracle.contract.operations)
     return locate(
         oracle.contract,
         moved,
@@ -387,10 +387,14 @@ def locate(
     parts: Mapping[str, float],
 ) -> Witness:
     """The first part that is too far off, and the first entry of it."""
-    key = next((k for k, e in parts.items() if _exceeds(e, limits[_is_gradient(k)])), max(parts, key=parts.__getitem__))
+    far = [k for k, e in parts.items() if _exceeds(e, limits[_is_gradient(k)])]
+    if contract.operations:  # the observable that differs first
+        far.sort(key=lambda k: first_difference(part(found, k), part(expected, k), 0.0, exact=True) or (0,))
+    key = far[0] if far else max(parts, key=parts.__getitem__)
     mine, right = part(found, key), part(expected, key)
     index = first_difference(mine, right, limits[_is_gradient(key)] or 0.0, exact=is_exact(contract, key))
-    return Witness(case, key, index, right, mine, _reason(contract, found, key, index, mine, right))
+    reason = _reason(contract, found, key, index, mine, right)
+    return Witness(case, key, index, right, mine, reason, contract.operations)
 
 
 def _is_gradient(key: str) -> int:

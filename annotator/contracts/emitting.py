@@ -7,7 +7,6 @@ number: the bound in force times the scale of the result.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from annotator.contracts.comparison import GRADIENT
 from annotator.contracts.findings import Witness
 from annotator.contracts.model import Contract
 from annotator.contracts.running import normal, rounded
+from annotator.contracts.tracing import PAD, steps
 from annotator.contracts.verdicts import Usage, Verdict
 
 _TORCH = """
@@ -97,17 +97,53 @@ def call(inputs):
 '''
 
 
+_TRACE = '''
+def load():
+    """The class under test, from its file beside this one."""
+    path = (Path(__file__).parent / FILE).resolve()
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location("under_test", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = module
+    for name in FUNCTION.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def call(inputs):
+    """What its object shows after each of the OPERATIONS."""
+    given = {**inputs, **KNOBS}
+    thing = load()(**INIT, **{theirs: given[ours] for theirs, ours in NAMED.items()})
+    seen = []
+    for name, *arguments in OPERATIONS:
+        getattr(thing, name)(*arguments)
+        value = getattr(thing, OBSERVED)
+        value = value() if callable(value) else value
+        seen.append((list(value) + [PAD] * WIDTH)[:WIDTH] if WIDTH else value)
+    return {PART: np.array(seen)}
+'''
+
+
 def emit(verdict: Verdict, contract: Contract, path: str | Path) -> str:
     """The text of a pytest file for ``path`` that fails as long as the function differs on the witness."""
     shown = verdict.witness
     assert shown is not None
     assert shown.expected is not None
     parts = [_head(verdict, shown), _constants(verdict, contract, shown, path)]
-    parts += [{"torch": _TORCH, "jax": _JAX, "numpy": _NUMPY}[verdict.backend], _CALL]
+    parts += [
+        {"torch": _TORCH, "jax": _JAX, "numpy": _NUMPY}[verdict.backend],
+        _TRACE if _traced(verdict, contract) else _CALL,
+    ]
     if shown.part.startswith(GRADIENT):
         parts.append(_GRADIENT[verdict.backend])
     parts.append(_test(verdict, shown))
     return "\n".join(part.strip("\n") + "\n\n" for part in parts).rstrip() + "\n"
+
+
+def _traced(verdict: Verdict, contract: Contract) -> bool:
+    """Whether a class is under test, whose methods are the operations of a trace."""
+    return bool(contract.operations) and verdict.usage.method
 
 
 def _head(verdict: Verdict, shown: Witness) -> str:
@@ -140,8 +176,28 @@ def _constants(verdict: Verdict, contract: Contract, shown: Witness, path: str |
     if shown.part.startswith(GRADIENT):
         constants |= {"OF": shown.part.removeprefix(GRADIENT), "WEIGHTS": _weights(verdict, contract, shown)}
     inputs = _inputs(contract, shown, dtype)
+    if _traced(verdict, contract):
+        constants |= _steps(usage, contract, shown)
+        del inputs["operations"], constants["POSITIONAL"], constants["RENAMED"]
     lines = ['nan, inf = float("nan"), float("inf")', *(f"{name} = {value!r}" for name, value in constants.items())]
     return "\n".join([*lines, "INPUTS = {", *(f"    {n!r}: ({v!r}, {d!r})," for n, (v, d) in inputs.items()), "}"])
+
+
+def _steps(usage: Usage, contract: Contract, shown: Witness) -> dict[str, Any]:
+    """The operations up to the first difference, by the user's own names, and what is looked at after each."""
+    assert shown.expected is not None
+    own = {ours: theirs for theirs, ours in usage.mapping.items()}
+    count = shown.index[0] + 1 if shown.index else len(shown.expected)
+    taken = steps(shown.case.inputs["operations"], contract.operations)[:count]
+    axes = next(item.shape for item in contract.outputs if item.name == shown.part)[1:]
+    return {
+        "OPERATIONS": [(own.get(s.operation.name, s.operation.name), *s.arguments) for s in taken],
+        "PART": shown.part,
+        "OBSERVED": own.get(shown.part, shown.part),
+        "PAD": PAD,
+        "WIDTH": int(axes[0]) if axes and axes[0].isdigit() else 0,
+        "EXPECTED": shown.expected[:count].tolist(),
+    }
 
 
 def _dtype(verdict: Verdict) -> str:
@@ -162,7 +218,7 @@ def _allowed(verdict: Verdict, shown: Witness) -> float:
     return limit * scale
 
 
-def _inputs(contract: Contract, shown: Witness, dtype: str) -> Mapping[str, tuple[Any, str]]:
+def _inputs(contract: Contract, shown: Witness, dtype: str) -> dict[str, tuple[Any, str]]:
     kinds = {"float": dtype, "int": "int64", "bool": "bool"}
     return {
         item.name: (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import numpy as np
 
-    from annotator.contracts.model import Case
+    from annotator.contracts.model import Case, Operation
 
 Status = Literal["passed", "failed", "not run"]
 
@@ -20,6 +20,7 @@ class Witness:
 
     ``part`` is an output's name or ``gradient of INPUT``; ``index`` the first entry that differs (in a trajectory the
     first axis is the step), or None when shapes differ. ``reason`` is set when there is no number to show.
+    ``operations`` are those of a contract of kind *trace*: by them its input reads as a list of calls.
     """
 
     case: Case
@@ -28,10 +29,15 @@ class Witness:
     expected: np.ndarray | None
     found: np.ndarray | None
     reason: str = ""
+    operations: tuple[Operation, ...] = ()
 
     def lines(self) -> list[str]:
         """The witness as text: the input in full, then expected and found."""
-        shown = [f"  {name} = {compact(array)}" for name, array in self.case.inputs.items()]
+        shown = [
+            line
+            for name, array in self.case.inputs.items()
+            for line in (self._steps() if self._is_trace(name) else [f"  {name} = {compact(array)}"])
+        ]
         knobs = ", ".join(f"{name}={value!r}" for name, value in self.case.knobs.items())
         head = f"smallest input{f' ({self.case.label})' if self.case.label else ''}:"
         result = [
@@ -41,8 +47,22 @@ class Witness:
             f"{self.part}{self._where()}: {self.reason}".rstrip(": "),
         ]
         if self.expected is not None and self.found is not None:
-            result += [f"  expected {compact(self.expected)}", f"  found    {compact(self.found)}"]
+            expected, found = self.expected, self.found
+            if self.operations and self.index:  # what a trace shows is a step's; those before it are the same
+                expected, found = expected[self.index[0]], found[self.index[0]]
+            result += [f"  expected {compact(expected)}", f"  found    {compact(found)}"]
         return result
+
+    def _is_trace(self, name: str) -> bool:
+        return bool(self.operations) and name == "operations"
+
+    def _steps(self) -> list[str]:
+        """The operations of a trace, each with its number, by name; those after the first difference do not matter."""
+        from annotator.contracts.tracing import steps
+
+        taken = steps(self.case.inputs["operations"], self.operations)
+        last = self.index[0] if self.index else len(taken)
+        return [f"  {number}  {step}" for number, step in enumerate(taken[: last + 1])]
 
     def _where(self) -> str:
         return f"[{', '.join(map(str, self.index))}]" if self.index else ""
@@ -53,6 +73,7 @@ class Witness:
             "inputs": {name: plain(array) for name, array in self.case.inputs.items()},
             "knobs": {name: plain(value) for name, value in self.case.knobs.items()},
             "label": self.case.label,
+            **({"steps": [line.strip() for line in self._steps()]} if self.operations else {}),
             "part": self.part,
             "index": list(self.index) if self.index is not None else None,
             "expected": plain(self.expected),
@@ -69,7 +90,7 @@ class Finding:
     reference in a dtype whose bound it sets itself). ``gradient_error`` is None where there is no gradient.
     ``p_value`` (kind *distribution*) is the smallest over all chi-square tests, after Bonferroni.
     ``excluded`` counts cases that the reference itself cannot compute in this dtype (an overflow). ``probes`` has the
-    error of each probe that needs no reference, ``broken`` those that do not hold (all of them declared, where it passed).
+    error of each probe that needs no reference, ``broken`` those that do not hold (where it passed, all declared).
     """
 
     contract: str
