@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from annotator.contracts.diffing import Verdict, diff, template
     from annotator.contracts.findings import Finding, Witness
     from annotator.contracts.kills import Kill, dialect_is_real, power, refuse
+    from annotator.contracts.spreading import conform_all
 
 _LAZY = {
     "conform": "conforming",
+    "conform_all": "spreading",
     "diff": "diffing",
     "template": "diffing",
     "Verdict": "diffing",
@@ -60,6 +62,7 @@ __all__ = [
     "Verdict",
     "Witness",
     "conform",
+    "conform_all",
     "dialect_is_real",
     "diff",
     "power",

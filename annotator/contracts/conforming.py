@@ -21,7 +21,7 @@ from annotator.contracts.model import Backend, Call, Case, Contract, Implementat
 from annotator.contracts.oracle import Oracle, at
 from annotator.contracts.probing import probe_implementation
 from annotator.contracts.proofs import plan
-from annotator.contracts.running import Fault, Result, jax_device, run
+from annotator.contracts.running import Fault, Result, fits, jax_device, run
 from annotator.contracts.sampling import SEED, draw, witness
 from annotator.errors import AnnotatorError
 from annotator.pins.progress import Progress, Silent
@@ -50,22 +50,23 @@ def conform(
     dtypes: Sequence[str] | None = None,
     examples: int = 40,
     progress: Progress | None = None,
+    reference: str = "",
 ) -> list[Finding]:
-    """Every implementation (or those in ``names``) held against every reference of the contract.
+    """Every implementation (or those in ``names``) held against every reference of the contract (or ``reference``).
 
-    ``dtypes`` restricts the run to some dtypes, ``examples`` is the number of drawn cases besides the named edges, and
-    ``progress`` is told of every implementation that is done.
+    ``dtypes`` are those of the run (without them, those of the device: `proofs.plan`), ``examples`` is the number of
+    drawn cases besides the named edges, and ``progress`` is told of every implementation that is done.
     """
     cases = draw(contract, examples)
-    wanted = list(_plan(contract, names, dtypes))
+    wanted = list(_plan(contract, names, device, dtypes, reference))
     watcher = progress or Silent()
     watcher.start(contract.name, len(wanted))
     oracles = {item.name: Oracle(contract, item, device) for item in references(contract)}
     baselines: dict[tuple[str, str], Measured] = {}
     found = []
-    for reference, implementation, dtype in wanted:
-        oracle = oracles[reference.name]
-        found.append(_finding(_Job(contract, reference, implementation, dtype, device, cases, oracle, baselines)))
+    for item, implementation, dtype in wanted:
+        oracle = oracles[item.name]
+        found.append(_finding(_Job(contract, item, implementation, dtype, device, cases, oracle, baselines)))
         watcher.advance(contract.name, 1)
     watcher.finish(contract.name)
     return found
@@ -77,11 +78,11 @@ def references(contract: Contract) -> list[Implementation]:
 
 
 def _plan(
-    contract: Contract, names: Sequence[str] | None, dtypes: Sequence[str] | None
+    contract: Contract, names: Sequence[str] | None, device: str, dtypes: Sequence[str] | None, only: str
 ) -> Iterator[tuple[Implementation, Implementation, str]]:
     """The plan of a full run, restricted to what was asked for."""
-    for reference, item, dtype in plan(contract):
-        if (not names or item.name in names) and (not dtypes or dtype in dtypes):
+    for reference, item, dtype in plan(contract, device, dtypes):
+        if (not names or item.name in names) and only in ("", reference.name):
             yield reference, item, dtype
 
 
@@ -104,8 +105,8 @@ class _Job:
 
     @property
     def is_oracle(self) -> bool:
-        """Whether what is judged is the very run that everything is measured against."""
-        return self.dtype == "float64" and self.oracle.values is self.implementation
+        """Whether what is judged is the very run that everything is measured against. That one is on the CPU."""
+        return self.dtype == "float64" and self.device == "cpu" and self.oracle.values is self.implementation
 
     def accepted(self, *implementations: Implementation) -> list[int]:
         """The cases in the domain of all of them and of the reference, at its dialect."""
@@ -245,6 +246,8 @@ def _finding(job: _Job) -> Finding:
 
 
 def _first_reason(job: _Job) -> str:
+    if job.implementation.backend == "numpy" and job.dtype == "bfloat16":
+        return "NumPy has no bfloat16"
     own = unavailable(job.implementation, job.device)
     if own or job.itself:
         return own
@@ -255,7 +258,9 @@ def _first_reason(job: _Job) -> str:
 def _judged(job: _Job, empty: Finding) -> Finding:
     """The errors against their bounds."""
     base = (
-        job.baseline() if job.dtype in job.reference.dtypes and (job.itself or job.dtype != "float64") else Measured()
+        job.baseline()
+        if job.dtype in job.reference.all_dtypes and (job.itself or job.dtype != "float64")
+        else Measured()
     )
     mine = base if job.itself else job.measure(job.implementation)
     cases, excluded = _comparable(job, base)
@@ -273,7 +278,7 @@ def _judged(job: _Job, empty: Finding) -> Finding:
         gradient_bound=limits[1] if has_gradient else None,
     )
     if not cases:
-        return replace(finding, status="failed", reason="no case lies in the domain of both")
+        return _nothing(job, base, empty)
     faults = [mine.faults[i] for i in cases if i in mine.faults]
     if faults or _exceeds(value, limits[0]) or _exceeds(gradient, limits[1]):
         return _failed(job, finding, faults, limits)
@@ -287,12 +292,30 @@ def _exceeds(error: float, limit: float | None) -> bool:
     return error == float("inf") if limit is None else error > limit
 
 
+def _nothing(job: _Job, base: Measured, empty: Finding) -> Finding:
+    """Without a case to compare on: a fault of the contract, unless the dtype is one that the reference cannot take."""
+    if job.dtype in job.reference.dtypes or not job.accepted(job.implementation):
+        return replace(empty, status="failed", reason="no case lies in the domain of both")
+    fault = next(iter(base.faults.values()), None)
+    reason = f"{job.reference.name} computes no case in {job.dtype}{f': {fault}' if fault else ''}"
+    return replace(empty, reason=reason)
+
+
+_NO_BIT = 0.5
+"""An error, relative to the result's size, from which on not one bit of a result is right."""
+
+
 def _comparable(job: _Job, base: Measured) -> tuple[list[int], int]:
-    """The accepted cases, less those on which a reference in a low dtype itself is not finite where the oracle is."""
+    """The accepted cases, less those beyond the range of the dtype or of the reference in it.
+
+    These are cases whose numbers overflow in it, and those of which a reference in a low dtype keeps nothing: it is not
+    finite where the oracle is, or not one bit is right. A bound from such a case would allow everything.
+    """
     chosen = job.accepted(job.implementation)
-    if job.dtype == "float64" or job.dtype not in job.reference.dtypes:
+    if job.dtype == "float64" or job.dtype not in job.reference.all_dtypes:
         return chosen, 0
-    good = [i for i in chosen if i in base.errors and max(split(base.errors[i])) < float("inf")]
+    kept = [i for i in chosen if i in base.errors and fits(job.contract, job.cases[i], job.dtype)]
+    good = [i for i in kept if max(split(base.errors[i])) < _NO_BIT]
     return good, len(chosen) - len(good)
 
 
@@ -340,6 +363,8 @@ def show(
     def differs(case: Case) -> bool:
         moved = at(case, oracle.reference.dialect)
         if accepts(moved) is not None or oracle.reference.accepts(moved) is not None:
+            return False
+        if not fits(oracle.contract, case, dtype):
             return False
         try:
             parts = case_errors(oracle, call, backend, case, dtype, device, gradient=gradient)

@@ -15,15 +15,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from annotator.contracts.conforming import references, unavailable
+from annotator.contracts.conforming import accepted, references, unavailable
 from annotator.contracts.explaining import Point, Search, engine_of
 from annotator.contracts.findings import Witness
-from annotator.contracts.model import Backend, Contract, Implementation
-from annotator.contracts.oracle import Oracle
-from annotator.contracts.running import Fault
+from annotator.contracts.model import Backend, Case, Contract, Implementation
+from annotator.contracts.oracle import Oracle, at
+from annotator.contracts.probing import CASES, Outside, Probed, limit, probed
+from annotator.contracts.running import Fault, Result
 from annotator.contracts.sampling import draw
 from annotator.contracts.sandbox import Sandbox
 from annotator.contracts.session import Session
+from annotator.contracts.staging import StageFinding, stages_of
 from annotator.contracts.verdicts import Comparison, Explanation, Verdict
 from annotator.errors import AnnotatorError, ContractError, UserCodeError, did_you_mean, near_matches
 from annotator.pins.progress import Progress, Silent
@@ -90,7 +92,14 @@ def _known_backend(backend: str) -> Backend:
 
 
 def _checked_mapping(contract: Contract, mapping: Mapping[str, str], place: str) -> dict[str, str]:
-    known = [n.name for n in contract.inputs] + [n.name for n in contract.knobs] + [n.name for n in contract.outputs]
+    groups: tuple[Sequence[Any], ...] = (
+        contract.inputs,
+        contract.knobs,
+        contract.outputs,
+        contract.stages,
+        contract.operations,
+    )
+    known = [item.name for group in groups for item in group]
     for theirs, ours in mapping.items():
         if ours not in known:
             remedy = did_you_mean(near_matches(ours, known)) or f"the names are {', '.join(known)}"
@@ -150,10 +159,40 @@ class _Diff:
         confirmed = {item.name: self._confirm(item, looked[item.name][0], dtypes) for item in equal}
         same = tuple(name for name, seen in confirmed.items() if seen and all(c.equal for c in seen))
         self.comparisons = [c for name, seen in looked.items() for c in confirmed.get(name) or [seen[1]]]
+        points = {name: seen[0] for name, seen in looked.items()}
         if same:
-            at = {name: self._told(name, looked[name][0]) for name in same}
-            return self._made(equal_to=same, held=at)
+            return self._equal(search, same, points)
         return self._different(search, looked, confirmed)
+
+    def _equal(self, search: Search, same: tuple[str, ...], points: Mapping[str, Point]) -> Verdict:
+        """Equal on every case; which stands unless a probe does not hold that those references keep."""
+        items = [self.session.contract.implementation(name) for name in same]
+        broken = self._broken(items[0], points[same[0]])
+        lost = [one for one in broken if not any(one.probe in item.breaks for item in items)]
+        if not lost:
+            return self._made(equal_to=same, held={name: self._told(name, points[name]) for name in same})
+        explanation = search.by_probes(items[0], points[same[0]], {one.probe for one in lost})
+        return self._made(nearest=same[0], agrees_with=same, explanation=explanation, broken=tuple(lost))
+
+    def _broken(self, item: Implementation, point: Point) -> list[Probed]:
+        """The contract's probes that do not hold for the user's function, at a reference's dialect."""
+        session = self.session
+        dtype = session.dtypes()[0]
+        moved = replace(item, dialect={**item.dialect, **point})
+
+        def go(case: Case, dtype: str = dtype) -> Result:
+            if item.accepts(case) is not None:
+                raise Outside
+            try:
+                return session.sandbox.run(case, dtype=dtype, device=session.device, eager=session.eager)
+            except UserCodeError as failure:
+                if not session.sandbox.alive:
+                    raise
+                raise Fault("raises", "call", expected="a result", found=str(failure)) from failure
+
+        chosen = [at(session.cases[i], moved.dialect) for i in accepted(session.cases, moved)][:CASES]
+        seen = [probed(probe, go, chosen, limit(dtype)) for probe in session.contract.probes]
+        return [one for one in seen if not one.kept]
 
     def _look(self, search: Search, item: Implementation) -> tuple[Point, Comparison] | None:
         """The first look at one reference; None where none of the cases is in its domain."""
@@ -218,7 +257,26 @@ class _Diff:
         explanation = search.dialect() or search.deviation()
         nearest = explanation.reference if explanation else min(looked, key=lambda name: _distance(looked[name][1]))
         shown = self._witness(search, nearest, *looked[nearest])
-        return self._made(nearest=nearest, explanation=explanation, witness=shown, tried=search.tried)
+        item, compared = self.session.contract.implementation(nearest), looked[nearest][1]
+        return self._made(
+            nearest=nearest,
+            explanation=explanation,
+            witness=shown,
+            tried=search.tried,
+            stages=self._stages(shown, compared),
+            broken=tuple(one for one in self._broken(item, looked[nearest][0]) if one.probe not in item.breaks),
+        )
+
+    def _stages(self, shown: Witness | None, seen: Comparison) -> tuple[StageFinding, ...]:
+        """What the file exposes of the way to the result, on the witness."""
+        contract = self.session.contract
+        if shown is None or not contract.stages:
+            return ()
+        found = stages_of(contract, self.session.sandbox, shown.case, seen.dtype, seen.bound)
+        if not found:
+            names = ", ".join(stage.name for stage in contract.stages)
+            self.session.note(f"stages: the file exposes none; functions or returned values named {names} are compared")
+        return tuple(found)
 
     def _less_accurate(self, name: str, point: Point, seen: Comparison) -> Verdict:
         """Equal in float64, so the difference is one of arithmetic."""

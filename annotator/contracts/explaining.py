@@ -21,6 +21,7 @@ from annotator.contracts.comparison import bound, error
 from annotator.contracts.conforming import accepted, unavailable
 from annotator.contracts.model import Backend, Call, Case, Contract, Deviation, Implementation, Knob
 from annotator.contracts.oracle import Oracle, at
+from annotator.contracts.probing import probe_implementation
 from annotator.contracts.running import Fault
 from annotator.contracts.session import Limits, Session
 from annotator.contracts.verdicts import Comparison, Explanation
@@ -225,6 +226,18 @@ class Search:
                     return made
         return None
 
+    def by_probes(self, item: Implementation, point: Point, broken: set[str]) -> Explanation | None:
+        """The deviation that agrees on every case too, and breaks the same probes as the function."""
+        for deviation in self.session.contract.deviations:
+            candidate = Candidate(item, point, deviation.call, "torch", True, (deviation,))
+            moved = replace(candidate.oracle(self.session.contract, self.session.device).reference)
+            seen = probe_implementation(self.session.contract, moved, moved, self.session.cases, self.session.device)
+            if {one.probe for one in seen if not one.kept} - set(item.breaks) == broken and self._matches(candidate):
+                return Explanation(
+                    "deviation", item.name, deviations=(deviation,), tried=self.tried, confirmed=len(self._fresh)
+                )
+        return None
+
     def _deviates(
         self, reference: Implementation, point: Point, carried: Iterable[tuple[Deviation, ...]]
     ) -> Explanation | None:
@@ -294,7 +307,7 @@ class Search:
                     undecided += 1
                 else:
                     # Where only gradients differ, many candidates have the values: from here on they are told apart.
-                    self._sloped = True
+                    self._sloped = self.session.differentiates
                     self._rules_out(case)
                     return 0, 0
         return confirmed, undecided

@@ -23,6 +23,8 @@ Role = Literal["reference", "minimal", "user"]
 Call = Callable[..., Mapping[str, Any]]
 Runner = Callable[..., "Result"]
 """``run(case, dtype="float64")``: the function under test on a case, gradients included."""
+LOW = ("bfloat16", "float16")
+"""The dtypes below float32, in which GPUs train and serve."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class Implementation:
     ``dialect`` holds the knob values at which a reference sits (a knob that it leaves open is absent and is drawn);
     minimal implementations have every knob, so theirs is empty.
     ``symbols`` are the pinned symbols (or ``minimal/…py`` files) whose code runs; a proof is stale once they change.
+    ``dtypes`` are those of every run; ``low`` those that are added on a GPU, and on the CPU where they are asked for.
     ``accepts`` returns None for a case in the implementation's domain, else the reason why not, in a few words.
     ``breaks`` names the probes of the contract that it is known not to keep (a test shows that it really does not).
     """
@@ -99,10 +102,16 @@ class Implementation:
     dialect: Mapping[str, Any] = field(default_factory=dict)
     requires: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ("float64", "float32")
+    low: tuple[str, ...] = LOW
     differentiable: bool = True
     accepts: Callable[[Case], str | None] = _accepts_all
     sample: Callable[..., Any] | None = None
     breaks: tuple[str, ...] = ()
+
+    @property
+    def all_dtypes(self) -> tuple[str, ...]:
+        """Every dtype in which it runs, the widest first. What has no float32 (it counts, say) has none below it."""
+        return (*self.dtypes, *(self.low if "float32" in self.dtypes else ()))
 
 
 @dataclass(frozen=True)
@@ -140,7 +149,8 @@ class Operation:
     """A method of the stateful part that a contract of kind *trace* is about; ``arguments`` are integers.
 
     The first input of such a contract is ``operations [N, 1 + A]``: a row is an operation's number and its arguments,
-    padded with 0. See `tracing`.
+    padded with 0. The last argument may be a list: its name begins with a star, its length goes before its entries.
+    See `tracing`.
     """
 
     name: str
@@ -164,7 +174,8 @@ class Deviation:
     """A wrong variant, kept on purpose: by it the contract's own power is measured.
 
     ``call`` is like `Implementation.call` in torch, ``sample`` likewise. ``wrong`` and ``right`` say it in one phrase
-    each; ``seen_in`` names the public thread; ``zoo`` is its number in the zoo, if it has one.
+    each; ``seen_in`` names the public thread; ``zoo`` is its number in the zoo, if it has one; ``stage`` is the
+    contract's stage at which it leaves the path, where the contract has stages.
     """
 
     name: str
@@ -174,6 +185,7 @@ class Deviation:
     seen_in: str = ""
     zoo: int | None = None
     sample: Callable[..., Any] | None = None
+    stage: str = ""
 
 
 @dataclass(frozen=True)

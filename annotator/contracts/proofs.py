@@ -314,11 +314,16 @@ def expected(contract: Contract) -> Iterator[tuple[str, ...]]:
         yield contract.name, implementation.name, reference.name, dtype
 
 
-def plan(contract: Contract) -> Iterator[tuple[Implementation, Implementation, str]]:
-    """Which reference meets which implementation in which dtype: the reference first, then what is minimal."""
+def plan(
+    contract: Contract, device: str = "cpu", dtypes: Sequence[str] | None = None
+) -> Iterator[tuple[Implementation, Implementation, str]]:
+    """Which reference meets which implementation in which dtype: the reference first, then what is minimal.
+
+    Dtypes below float32 belong to a run on a GPU, and to one on the CPU that asks for them in ``dtypes``.
+    """
     minimal = [item for item in contract.implementations if item.role == "minimal"]
     for reference in (item for item in contract.implementations if item.role == "reference"):
         for item in [reference, *minimal]:
-            for dtype in item.dtypes:
-                if dtype in reference.dtypes or dtype == "float64":
+            for dtype in item.dtypes if device == "cpu" and not dtypes else item.all_dtypes:
+                if (not dtypes or dtype in dtypes) and (dtype in reference.all_dtypes or dtype == "float64"):
                     yield reference, item, dtype

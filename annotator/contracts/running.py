@@ -110,6 +110,12 @@ def rounded(array: np.ndarray, dtype: str) -> np.ndarray:
         return wide.astype(dtype).astype(np.float64)
 
 
+def fits(interface: Interface, case: Case, dtype: str) -> bool:
+    """Whether every number of the case that is finite still is in ``dtype``."""
+    floats = [np.asarray(case.inputs[item.name], np.float64) for item in interface.inputs if item.dtype == "float"]
+    return all(np.array_equal(np.isfinite(array), np.isfinite(rounded(array, dtype))) for array in floats)
+
+
 def _to_bfloat16(array: np.ndarray) -> np.ndarray:
     """Float32 rounded to its upper 16 bits; by hand, since NumPy has no bfloat16."""
     bits = np.ascontiguousarray(array).view(np.uint32)

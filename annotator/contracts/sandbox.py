@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from annotator.contracts.model import Backend, Case, Contract
+from annotator.contracts.model import Backend, Case, Contract, Output
 from annotator.contracts.running import Result
 from annotator.contracts.verdicts import Usage
 from annotator.contracts.worker import pack, unpack
@@ -94,13 +94,40 @@ class Sandbox:
         arrays = {name: np.asarray(array) for name, array in case.inputs.items()}
         reply, out = self._ask(pack(message, arrays), self.timeout, "running", case)
         self.undifferentiated = reply["undifferentiated"]
-        split = {
-            kind: {n.partition(":")[2]: a for n, a in out.items() if n.startswith(kind)} for kind in ("out:", "grad:")
-        }
-        return Result(split["out:"], split["grad:"], frozenset(reply["carried"]), reply["dtypes"])
+        self.exposed = tuple(reply["exposed"])
+        return _result(reply, out)
+
+    def stage(self, name: str, case: Case, dtype: str, device: str = "cpu") -> Result:
+        """Runs the user's function for a stage on a case that holds right values of the stages before it too.
+
+        Raises:
+            UserCodeError: as `run` does.
+        """
+        return self._part("stage", name, case, dtype, device)
+
+    def exposing(self, case: Case, dtype: str, device: str = "cpu") -> Result:
+        """Runs the function for the stages that it returns beside its outputs.
+
+        Raises:
+            UserCodeError: as `run` does.
+        """
+        return self._part("exposed", "", case, dtype, device)
+
+    def _part(self, op: str, stage: str, case: Case, dtype: str, device: str) -> Result:
+        message = {"op": op, "stage": stage, "knobs": dict(case.knobs), "dtype": dtype, "device": device, "eager": True}
+        if op == "exposed":
+            message["knobs"] = {name: value for name, value in case.knobs.items() if name in self.takes}
+        arrays = {name: np.asarray(array) for name, array in case.inputs.items()}
+        return _result(*self._ask(pack(message, arrays), self.timeout, "running", case))
 
     undifferentiated = ""
     """Why the last run could not be differentiated, if it could not."""
+
+    exposed: tuple[str, ...] = ()
+    """The stages that the function returns beside its outputs."""
+
+    stages: tuple[str, ...] = ()
+    """The stages for which its file has a function."""
 
     def load(self) -> None:
         """Waits for the worker to be up, and has it import the user's file.
@@ -120,9 +147,11 @@ class Sandbox:
             "inputs": [vars(item) for item in contract.inputs],
             "outputs": [vars(item) for item in contract.outputs],
             "knobs": [knob.name for knob in contract.knobs],
+            "operations": [vars(item) for item in contract.operations],
+            "stages": [vars(Output(item.name, item.shape, item.doc)) for item in contract.stages],
         }
         reply, _ = self._ask(pack(message), max(self.timeout, LOAD), "importing the file")
-        self.takes, self.place = tuple(reply["takes"]), reply["place"]
+        self.takes, self.place, self.stages = tuple(reply["takes"]), reply["place"], tuple(reply["stages"])
         self.usage = Usage(tuple(reply["positional"]), reply["named"], self.mapping, self.init, reply["method"])
 
     def _ask(
@@ -182,6 +211,15 @@ class Sandbox:
         assert self._process is not None
         code = self._process.wait()
         return UserCodeError(self.place, expected="a result", found=f"its process ended with code {code} while {doing}")
+
+
+def _result(reply: Mapping[str, Any], out: Mapping[str, np.ndarray]) -> Result:
+    """What a worker sent, as a result."""
+    outputs, gradients = (
+        {name.partition(":")[2]: array for name, array in out.items() if name.startswith(kind)}
+        for kind in ("out:", "grad:")
+    )
+    return Result(outputs, gradients, frozenset(reply["carried"]), reply["dtypes"])
 
 
 def _quietly_close(pipe: Any) -> None:

@@ -52,6 +52,11 @@ class Session:
         """Whether its gradients are compared."""
         return self.sandbox.backend != "numpy" and any(item.differentiable for item in self.contract.inputs)
 
+    @property
+    def eager(self) -> bool:
+        """Whether single calls on ever new shapes are quicker uncompiled."""
+        return self.sandbox.backend == "jax"
+
     def start(self, references: Sequence[Implementation]) -> None:
         """One call, from which the outputs, their dtypes and the gradient are learned; then the repeatability check."""
         chosen = [at(self.cases[i], item.dialect) for item in references[:1] for i in accepted(self.cases, item)]

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from annotator.contracts.findings import Witness, plain
 from annotator.contracts.model import Deviation
+from annotator.contracts.probing import Probed
+from annotator.contracts.staging import StageFinding, culprit
 
 Status = Literal["equal", "different"]
 
@@ -125,8 +127,9 @@ class Verdict:
 
     ``equal_to`` are the references that the function equals in every dtype tried, at the values ``held`` of the knobs
     that it does not take; when there are none, ``explanation`` says what it is instead, if anything does, ``nearest``
-    is the closest reference and ``witness`` the smallest input on which the two differ. ``notes`` say what was not
-    compared.
+    is the closest reference and ``witness`` the smallest input on which the two differ. ``stages`` are what the file
+    exposes of the way there, compared on the witness; ``broken`` are the probes, needing no reference, that do not
+    hold. ``notes`` say what was not compared.
     """
 
     status: Status
@@ -138,8 +141,11 @@ class Verdict:
     equal_to: tuple[str, ...] = ()
     held: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     nearest: str = ""
+    agrees_with: tuple[str, ...] = ()
     explanation: Explanation | None = None
     witness: Witness | None = None
+    stages: tuple[StageFinding, ...] = ()
+    broken: tuple[Probed, ...] = ()
     notes: tuple[str, ...] = ()
     not_run: tuple[str, ...] = ()
     tried: int = 0
@@ -154,7 +160,7 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """Every field in JSON's types, and the answer as a sentence."""
-        apart = ("comparisons", "witness", "explanation", "usage")
+        apart = ("comparisons", "witness", "explanation", "usage", "stages", "broken")
         fields = {n: plain(v) for n, v in vars(self).items() if n not in apart}
         comparisons = [{**plain(vars(item)), "equal": item.equal} for item in self.comparisons]
         return {
@@ -163,7 +169,17 @@ class Verdict:
             "comparisons": comparisons,
             "explanation": self.explanation.to_json() if self.explanation else None,
             "witness": self.witness.to_json() if self.witness else None,
+            "stage": self.stage,
+            "stages": [item.to_json() for item in self.stages],
+            "broken": [{"probe": item.probe, "doc": item.doc, "error": plain(item.error)} for item in self.broken],
         }
+
+    @property
+    def stage(self) -> str:
+        """The stage at which the function leaves the path: as measured, else as the deviation that explains it says."""
+        found = culprit(self.stages)
+        named = [item.stage for item in self.explanation.deviations if item.stage] if self.explanation else []
+        return found.stage if found else " and ".join(dict.fromkeys(named))
 
     def headline(self) -> str:
         """The answer in one sentence."""
@@ -172,6 +188,9 @@ class Verdict:
             return f"{who} equals {self._equals()}"
         if self.explanation:
             return f"{who} {self.explanation.line()}"
+        if self.agrees_with:
+            names = ", ".join(item.probe for item in self.broken)
+            return f"{who} agrees with {listed(list(self.agrees_with))} on every case, but breaks {names}"
         return f"{who} differs from every reference of {self.contract}; {self.nearest} is the nearest"
 
     def _equals(self) -> str:
@@ -186,13 +205,20 @@ class Verdict:
         lines = [self.headline()]
         if self.explanation:
             lines += self.explanation.lines()
-        elif not self.equal and self.tried:
+        elif not self.equal and self.tried and not self.agrees_with:
             lines.append(f"  no dialect and no deviation of the catalogue explains it ({self.tried} candidates tried)")
+        lines += self.told()
         if self.witness:
             lines += self.witness.lines()
         lines += ["", *(f"  {item.line()}" for item in self.comparisons)]
         lines += [f"  not run: {reason}" for reason in self.not_run] + [f"  note: {note}" for note in self.notes]
         return lines
+
+    def told(self) -> list[str]:
+        """What stages and probes say."""
+        lines = [f"  it leaves the path at stage {self.stage}"] if self.stage else []
+        lines += [f"    {item.line()}" for item in self.stages]
+        return lines + [f"  without a reference: {item.line()}" for item in self.broken]
 
 
 def values(dialect: Mapping[str, Any]) -> str:

@@ -23,8 +23,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from annotator.contracts.model import Case, Input, Output
+from annotator.contracts.model import Case, Input, Operation, Output
 from annotator.contracts.running import Fault, Result, brief, eagerly, run
+from annotator.contracts.tracing import driving
 from annotator.errors import did_you_mean, near_matches
 
 MODULE = "_annotator_user_code"
@@ -63,6 +64,8 @@ class Signature:
     outputs: tuple[Output, ...]
     knobs: tuple[str, ...] = ()
     mapping: Mapping[str, str] = field(default_factory=dict)
+    stages: tuple[Output, ...] = ()
+    operations: tuple[Operation, ...] = ()
 
     @property
     def canonical(self) -> list[str]:
@@ -77,6 +80,8 @@ class User:
         self.file, self.function, self.signature, self.method = file, function, signature, method
         self.positional, self.named = plan(function, signature, place_of(file, function))
         self.returned: tuple[str, ...] = ()
+        self.exposed: tuple[str, ...] = ()
+        self.stages: dict[str, User] = {}
 
     @property
     def takes(self) -> list[str]:
@@ -88,13 +93,17 @@ class User:
         first = [arguments[name] for name in self.positional]
         rest = {theirs: arguments[ours] for theirs, ours in self.named.items()}
         outputs = self._named(self.function(*first, **rest))
-        self.returned = self.returned or tuple(outputs)
+        ends = [item.name for item in self.signature.outputs]
+        self.returned = self.returned or tuple(name for name in outputs if name in ends)
+        self.exposed = self.exposed or tuple(name for name in outputs if name not in ends)
         return outputs
 
     def _named(self, raw: Any) -> dict[str, Any]:
         names = [item.name for item in self.signature.outputs]
         if isinstance(raw, Mapping):
-            return self._known({self.signature.mapping.get(str(k), str(k)): v for k, v in raw.items()}, names)
+            named = {self.signature.mapping.get(str(k), str(k)): v for k, v in raw.items()}
+            stages = {item.name: named[item.name] for item in self.signature.stages if item.name in named}
+            return {**stages, **self._known(named, names)}
         if isinstance(raw, tuple):
             if len(raw) > len(names):
                 raise self._refused(f"at most {len(names)} outputs ({', '.join(names)})", f"{len(raw)}")
@@ -171,7 +180,9 @@ def load(file: str, name: str, signature: Signature, init: Mapping[str, Any] | N
     made = False
     for part in name.split("."):
         found = getattr(found, part, None)
-        if inspect.isclass(found):
+        if inspect.isclass(found) and signature.operations:
+            found, made = _traced(found, signature, init or {}, file), True
+        elif inspect.isclass(found):
             found, made = _object(found, init or {}, file), True
     if made and not inspect.isroutine(found):
         found = getattr(found, "forward", found)
@@ -181,7 +192,40 @@ def load(file: str, name: str, signature: Signature, init: Mapping[str, Any] | N
         known = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == MODULE]
         remedy = did_you_mean(near_matches(name, known)) or f"it has {', '.join(known) or 'no functions'}"
         raise Refused(file, expected=f"a function {name!r}", found="none of that name", remedy=remedy)
-    return User(file, found, signature, method=made)
+    user = User(file, found, signature, method=made)
+    user.stages = _stages(file, module, found, signature)
+    return user
+
+
+def _stages(file: str, module: ModuleType, function: Any, signature: Signature) -> dict[str, User]:
+    """The functions of a file that are named after stages of the contract and take what comes before them."""
+    found: dict[str, User] = {}
+    before = signature.inputs
+    for stage in signature.stages:
+        theirs = next((name for name, ours in signature.mapping.items() if ours == stage.name), stage.name)
+        named = getattr(module, theirs, None)
+        if callable(named) and named is not function:
+            with suppress(Refused):
+                found[stage.name] = User(file, named, Signature(before, (stage,), signature.knobs, signature.mapping))
+        before = (*before, Input(stage.name, stage.shape, "float", stage.doc, differentiable=True))
+    return found
+
+
+def _traced(kind: type, signature: Signature, init: Mapping[str, Any], file: str) -> Callable[..., Any]:
+    """A class as the function that drives its objects.
+
+    Raises:
+        Refused: it lacks a method.
+    """
+    names = {ours: theirs for theirs, ours in signature.mapping.items()}
+    try:
+        return driving(kind, signature.operations, signature.outputs, names, init)
+    except LookupError as error:
+        wanted = ", ".join(item.name for item in signature.operations)
+        known = [name for name in vars(kind) if not name.startswith("_")]
+        remedy = did_you_mean(near_matches(str(error.args[0]), known)) or "rename with --map THEIRS=OURS"
+        found = f"no {error.args[0]!r} in {kind.__name__}"
+        raise Refused(file, expected=f"the methods {wanted}", found=found, remedy=remedy) from error
 
 
 def _object(kind: Any, init: Mapping[str, Any], file: str) -> Any:
@@ -237,10 +281,7 @@ def answer(user: User, backend: Any, message: Mapping[str, Any], arrays: dict[st
             raise
         result = _run(user, backend, case, message, gradient=False)
         dropped = fault.found if hasattr(fault, "found") else str(fault)
-    out = {f"out:{n}": a for n, a in result.outputs.items()} | {f"grad:{n}": a for n, a in result.gradients.items()}
-    return pack(
-        {"ok": True, "carried": sorted(result.carried), "dtypes": result.dtypes, "undifferentiated": dropped}, out
-    )
+    return _packed(result, undifferentiated=dropped, exposed=user.exposed)
 
 
 def _run(user: User, backend: Any, case: Case, message: Mapping[str, Any], *, gradient: bool) -> Result:
@@ -250,6 +291,30 @@ def _run(user: User, backend: Any, case: Case, message: Mapping[str, Any], *, gr
         _discover(user, backend, case, asked)
     outputs = tuple(item for item in user.signature.outputs if item.name in user.returned)
     return run(Signature(user.signature.inputs, outputs), user, backend, case, gradient=gradient, **asked)
+
+
+def answer_stage(user: User, backend: Any, message: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+    """Runs one of the user's stages on right values of all that comes before it."""
+    stage = user.stages[message["stage"]]
+    taken = tuple(item for item in stage.signature.inputs if item.name in stage.takes)
+    interface = Signature(taken, stage.signature.outputs)
+    case = Case(arrays, {name: value for name, value in message["knobs"].items() if name in stage.takes})
+    result = run(interface, stage, backend, case, dtype=message["dtype"], device=message["device"])
+    return _packed(result)
+
+
+def answer_exposed(user: User, backend: Any, message: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+    """Runs one case for the stages that the function returns beside its outputs."""
+    outputs = tuple(item for item in user.signature.stages if item.name in user.exposed)
+    asked = {"dtype": message["dtype"], "device": message["device"], "gradient": False}
+    return _packed(
+        run(Signature(user.signature.inputs, outputs), user, backend, Case(arrays, message["knobs"]), **asked)
+    )
+
+
+def _packed(result: Result, **more: Any) -> bytes:
+    out = {f"out:{n}": a for n, a in result.outputs.items()} | {f"grad:{n}": a for n, a in result.gradients.items()}
+    return pack({"ok": True, "carried": sorted(result.carried), "dtypes": result.dtypes, **more}, out)
 
 
 def _discover(user: User, backend: Any, case: Case, asked: dict[str, Any]) -> None:
@@ -265,6 +330,7 @@ def described(user: User) -> dict[str, Any]:
         "positional": user.positional,
         "named": user.named,
         "method": user.method,
+        "stages": list(user.stages),
     }
 
 
@@ -316,6 +382,8 @@ def _signature(message: Mapping[str, Any]) -> Signature:
         tuple(Output(**o) for o in outputs),
         tuple(message["knobs"]),
         message["mapping"],
+        tuple(Output(**o) for o in shaped(message["stages"])),
+        tuple(Operation(o["name"], tuple(o["arguments"]), o["doc"]) for o in message["operations"]),
     )
 
 
@@ -343,11 +411,14 @@ def serve(backend: Any, reading: BinaryIO, writing: BinaryIO) -> None:
             else:
                 assert user is not None
                 with eagerly(user, message["eager"]):
-                    reply = answer(user, backend, message, arrays)
+                    reply = _ANSWERS[message["op"]](user, backend, message, arrays)
         except BaseException as error:
             reply = pack(refusal(error, file))
         writing.write(reply)
         writing.flush()
+
+
+_ANSWERS = {"run": answer, "stage": answer_stage, "exposed": answer_exposed}
 
 
 def main() -> None:
