@@ -193,13 +193,15 @@ def _has_ranks(case: Case) -> str | None:
 def _minimal_torch(gradients: Any, tensor: Any, shard: Any, **knobs: Any) -> Outputs:
     from minimal.framework import clipping_torch
 
-    return clipping_torch.clip_gradients(gradients, shard, **knobs)._asdict()
+    clipped, total_norm = clipping_torch.clip_gradients(gradients, shard, **knobs)
+    return {"clipped": clipped, "total_norm": total_norm}
 
 
 def _minimal_jax(gradients: Any, tensor: Any, shard: Any, **knobs: Any) -> Outputs:
     from minimal.framework import clipping_jax
 
-    return clipping_jax.clip_gradients(gradients, shard, **knobs)._asdict()
+    clipped, total_norm = clipping_jax.clip_gradients(gradients, shard, **knobs)
+    return {"clipped": clipped, "total_norm": total_norm}
 
 
 _CLIP = "torch:torch.nn.utils.clip_grad"
@@ -304,6 +306,7 @@ def _edges() -> tuple[Case, ...]:
         _case("exactly as long as allowed", [3.0, 0.0, 0.0, -4.0], max_norm=5.0),
         _case("exactly as long, no eps", [3.0, 0.0, 0.0, -4.0], max_norm=5.0, eps=0.0),
         _case("a hair too long", [3.0, 0.0, 2.0**-10, -4.0], max_norm=5.0),
+        _case("short by less than eps", [0.0059997, 0.0, 0.0, -0.0079996], max_norm=0.01),
         _case("a gradient of 0", [0.0] * 4),
         _case("a gradient of 0, no eps", [0.0] * 4, eps=0.0),
         _case("one parameter", [-3.0], [0], [0]),
