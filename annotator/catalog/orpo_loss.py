@@ -613,16 +613,17 @@ COVERED = {LOGPS[0]: "chosen_attention", LOGPS[1]: "rejected_mask"}
 
 
 def _alike(case: Case) -> Case:
-    """The rejected side made equal to the chosen one, and only completions learned."""
-    inputs = {**case.inputs, LOGPS[1]: case.inputs[LOGPS[0]], "rejected_mask": case.inputs["chosen_mask"]}
-    return Case(inputs, {**case.knobs, "nll_over": "sequence"})
+    """The rejected side made equal to the chosen one, without prompts, so that both choices of what is learned agree."""
+    kept = case.inputs["chosen_mask"]
+    sides = {LOGPS[1]: case.inputs[LOGPS[0]], "rejected_mask": kept, "chosen_attention": kept}
+    return Case({**case.inputs, **sides}, case.knobs)
 
 
 def _alike_loss(case: Case) -> dict[str, Any]:
     """The odds are even: the loss is the likelihood and beta log 2."""
     import numpy as np
 
-    nll = -case.inputs[LOGPS[0]][case.inputs["chosen_attention"]].mean()
+    nll = -case.inputs[LOGPS[0]][case.inputs["chosen_mask"]].mean()
     return {"loss": nll + case.knobs["beta"] * np.log(2.0)}
 
 
