@@ -613,7 +613,7 @@ COVERED = {LOGPS[0]: "chosen_attention", LOGPS[1]: "rejected_mask"}
 
 
 def _alike(case: Case) -> Case:
-    """The rejected side made equal to the chosen one, without prompts, so that both choices of what is learned agree."""
+    """The rejected side made equal to the chosen one; without prompts, so that ``nll_over`` does not matter."""
     kept = case.inputs["chosen_mask"]
     sides = {LOGPS[1]: case.inputs[LOGPS[0]], "rejected_mask": kept, "chosen_attention": kept}
     return Case({**case.inputs, **sides}, case.knobs)
