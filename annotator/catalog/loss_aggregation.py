@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from annotator import pins
 from annotator.catalog._third_party import quiet
 from annotator.contracts import probes
-from annotator.contracts.model import Case, Contract, Deviation, Implementation, Input, Knob, Output, Rewriting, Stage
+from annotator.contracts.model import Case, Contract, Deviation, Implementation, Input, Knob, Output, Rewriting
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
@@ -401,10 +401,6 @@ PROBES = (
 )
 
 
-def _aggregate(**inputs: Any) -> Any:
-    return _minimal_torch(**inputs)["loss"]
-
-
 CONTRACT = Contract(
     name="loss-aggregation",
     kind="value",
@@ -424,6 +420,5 @@ CONTRACT = Contract(
     implementations=IMPLEMENTATIONS,
     deviations=DEVIATIONS,
     probes=PROBES,
-    stages=(Stage("loss", (), "The aggregated loss.", _aggregate, "loss"),),
     rewritings=REWRITINGS,
 )

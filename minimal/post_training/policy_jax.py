@@ -30,7 +30,7 @@ def select(values: Array, mask: Array) -> Array:
 
 
 def log_ratios(
-    log_probs: Array, old_log_probs: Array, response_mask: Array, *, max_log_ratio: float | None = 20.0
+    log_probs: Array, old_log_probs: Array, response_mask: Array, *, max_log_ratio: float | None = None
 ) -> Array:
     """log r_t, 0 at masked slots, [B, T] -> [B, T]; kept within +-``max_log_ratio`` unless that is None.
 
@@ -145,7 +145,7 @@ def policy_loss(
     clip_low: float = 0.2,
     clip_high: float = 0.2,
     dual_clip: float | None = None,
-    max_log_ratio: float | None = 20.0,
+    max_log_ratio: float | None = None,
     weighted: bool = False,
     kl_coef: float = 0.0,
     kl_by_ratio: bool = False,
