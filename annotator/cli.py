@@ -257,8 +257,16 @@ def check(as_json: bool) -> None:
 @cli.command()
 @click.argument("contracts", nargs=-1)
 @click.option("--impl", "names", multiple=True, help="Only this implementation (may be repeated).")
-@click.option("--dtype", "dtypes", multiple=True, help="Only this dtype (may be repeated).")
-@click.option("--device", default="cpu", show_default=True)
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    type=click.Choice(["float64", "float32", "bfloat16", "float16"]),
+    help="Only this dtype (may be repeated). Without it: all four on a GPU, the first two on the CPU.",
+)
+@click.option("--device", default="cpu", show_default=True, help="cpu, or cuda.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Worker processes.")
+@click.option("--ray", metavar="ADDRESS", help="Spread over this Ray cluster; local starts one here.")
 @click.option("--examples", default=40, show_default=True, help="Generated cases, besides the named edge cases.")
 @click.option("--power", is_flag=True, help="Show which probe catches each deviation.")
 @click.option("--record", is_flag=True, help="Write the proofs to tests/proofs/.")
@@ -269,6 +277,8 @@ def conform(
     names: tuple[str, ...],
     dtypes: tuple[str, ...],
     device: str,
+    jobs: int,
+    ray: str | None,
     examples: int,
     power: bool,
     record: bool,
@@ -289,15 +299,8 @@ def conform(
         _workspace().ask_for_checkout("annotator conform --record")
     findings = []
     with Bar("cases") as bar:
-        for item in chosen:
-            found = package.conform(
-                item,
-                names=list(names) or None,
-                device=device,
-                dtypes=list(dtypes) or None,
-                examples=examples,
-                progress=bar,
-            )
+        options = {"names": names, "device": device, "dtypes": dtypes, "examples": examples, "progress": bar}
+        for item, found in package.conform_all(chosen, jobs=jobs, ray=ray, **options):
             findings += found
             if not as_json:
                 _show_findings(item.name, found)
@@ -372,6 +375,9 @@ def _show_matrix(name: str, rows: list[Any]) -> None:
 @click.option("--template", metavar="CONTRACT", help="Print a starting file for this contract.")
 @click.option("--emit", "emitted", type=click.Path(dir_okay=False), help="Write the witness as a pytest file.")
 @click.option("--html", type=click.Path(dir_okay=False), help="Write a report that loads nothing.")
+@click.option(
+    "--structure", is_flag=True, help="Show the code step by step: yours, the minimal version, the reference."
+)
 @_json
 def diff(
     target: str | None,
@@ -385,6 +391,7 @@ def diff(
     template: str | None,
     emitted: str | None,
     html: str | None,
+    structure: bool,
     as_json: bool,
 ) -> None:
     """Whether your function FILE:FUNC (or FILE:Class.method) does the same as the references of CONTRACT.
@@ -420,7 +427,7 @@ def diff(
     if as_json:
         emit(answer.to_json())
     else:
-        for line in answer.render():
+        for line in answer.render(structure=structure):
             click.echo(line)
     for line in diffing.write(answer, catalog.contract(contract), emitted=emitted, html=html):
         click.echo(line, err=True)

@@ -168,32 +168,37 @@ def source_of(workspace: Workspace, symbol: str) -> bytes:
     Raises:
         ContractError: there is no such file or symbol.
     """
-    pin, colon, name = symbol.partition(":")
-    if not colon:
+    if ":" not in symbol:
         path = workspace.root / symbol
         if not path.is_file():
             path = Path(__file__).parents[2] / symbol  # A wheel carries minimal beside annotator, not in its root.
         if not path.is_file():
             raise ContractError(symbol, expected="a file", found="none")
         return path.read_bytes()
-    return _symbol_source(workspace.tree(pin), symbol, name)
+    return located(workspace, symbol)[2]
 
 
-def _symbol_source(tree: Path, symbol: str, name: str) -> bytes:
+def located(workspace: Workspace, symbol: str) -> tuple[Path, int, bytes]:
+    """The file of a pinned symbol, its first line there, and its source text.
+
+    Raises:
+        ContractError: there is no such symbol, or its pin's tree is not there.
+    """
+    pin, _, name = symbol.partition(":")
+    tree = workspace.tree(pin)
     if not tree.exists():
-        pin = symbol.partition(":")[0]
         raise ContractError(symbol, expected="its pin's tree", found="none", remedy=f"run annotator fetch {pin}")
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         base = tree.joinpath(*parts[:length])
         for path in (base.with_suffix(".py"), base / "__init__.py"):
             if path.is_file():
-                return _slice(path, parts[length:], symbol)
+                return path, *_slice(path, parts[length:], symbol)
     raise ContractError(symbol, expected="a module of the pin", found="none")
 
 
-def _slice(path: Path, names: Sequence[str], symbol: str) -> bytes:
-    """The lines of a definition, decorators included; the whole file for a module."""
+def _slice(path: Path, names: Sequence[str], symbol: str) -> tuple[int, bytes]:
+    """First line and lines of a definition, decorators included; the whole file for a module."""
     data = path.read_bytes()
     body: Sequence[ast.stmt] = ast.parse(data).body
     node: ast.AST | None = None
@@ -202,7 +207,7 @@ def _slice(path: Path, names: Sequence[str], symbol: str) -> bytes:
         if node is None:
             raise ContractError(symbol, expected=f"{name!r} in {path.name}", found="none of that name")
         body = getattr(node, "body", [])
-    return data if node is None else _lines(data, node)
+    return (1, data) if node is None else _lines(data, node)
 
 
 def _defined(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -218,9 +223,9 @@ def _is_named(item: ast.stmt, name: str) -> bool:
     return getattr(item, "name", None) == name or any(isinstance(t, ast.Name) and t.id == name for t in targets)
 
 
-def _lines(data: bytes, node: Any) -> bytes:
+def _lines(data: bytes, node: Any) -> tuple[int, bytes]:
     first = min([node.lineno, *(item.lineno for item in getattr(node, "decorator_list", []))])
-    return b"\n".join(data.splitlines()[first - 1 : node.end_lineno])
+    return first, b"\n".join(data.splitlines()[first - 1 : node.end_lineno])
 
 
 def device_name(device: str) -> str:
