@@ -26,6 +26,7 @@ from annotator.contracts.sampling import draw
 from annotator.contracts.sandbox import Sandbox
 from annotator.contracts.session import Session
 from annotator.contracts.staging import StageFinding, stages_of
+from annotator.contracts.structure import Row, view
 from annotator.contracts.verdicts import Comparison, Explanation, Verdict
 from annotator.errors import AnnotatorError, ContractError, UserCodeError, did_you_mean, near_matches
 from annotator.pins.progress import Progress, Silent
@@ -264,8 +265,27 @@ class _Diff:
             witness=shown,
             tried=search.tried,
             stages=self._stages(shown, compared),
+            structure=self._structure(item, {**looked[nearest][0], **(explanation.moved if explanation else {})}),
             broken=tuple(one for one in self._broken(item, looked[nearest][0]) if one.probe not in item.breaks),
         )
+
+    def _structure(self, item: Implementation, point: Point) -> tuple[Row, ...]:
+        """The code of the function beside the minimal version's and the reference's."""
+        sandbox = self.session.sandbox
+        try:
+            rows = view(
+                Workspace.find(),
+                self.session.contract,
+                item,
+                sandbox.file,
+                sandbox.function,
+                mapping=sandbox.mapping,
+                point=point,
+            )
+        except (AnnotatorError, OSError, SyntaxError) as error:
+            self.session.note(f"no view of the code side by side: {error}")
+            return ()
+        return tuple(rows)
 
     def _stages(self, shown: Witness | None, seen: Comparison) -> tuple[StageFinding, ...]:
         """What the file exposes of the way to the result, on the witness."""

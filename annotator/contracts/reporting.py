@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from annotator.contracts.findings import Witness, compact
+from annotator.contracts.structure import Row, Statement
 from annotator.contracts.verdicts import Comparison, Verdict
 
 _PAGE = Template("""<!doctype html>
@@ -22,6 +23,7 @@ h2 { font-size: 1rem; margin-top: 2rem; }
 table { border-collapse: collapse; } td, th { border: 1px solid var(--line); padding: .2rem .6rem; text-align: right; }
 th, td:first-child { text-align: left; } .off { color: var(--bad); font-weight: 600; }
 pre, td, code { font-family: ui-monospace, monospace; font-size: .85rem; } .wide { overflow-x: auto; }
+td pre { margin: 0; text-align: left; } td { vertical-align: top; } .line { color: #888; user-select: none; }
 </style></head><body>
 <h1>$title</h1>
 $body
@@ -36,8 +38,11 @@ def report(verdict: Verdict) -> str:
         parts.append(_list(line.strip() for line in verdict.explanation.lines()))
     elif not verdict.equal:
         parts.append(f"<p>No dialect and no deviation explains it ({verdict.tried} candidates tried).</p>")
+    parts += [_list(line.strip() for line in verdict.told())] if verdict.told() else []
     if verdict.witness:
         parts += ["<h2>Smallest input on which it differs</h2>", _witness(verdict.witness)]
+    if verdict.structure:
+        parts += ["<h2>Step by step</h2>", _structure(verdict.structure)]
     parts += ["<h2>What it rests on</h2>", _comparisons(verdict.comparisons)]
     notes = [*(f"not run: {reason}" for reason in verdict.not_run), *verdict.notes]
     parts += [_list(notes)] if notes else []
@@ -76,6 +81,21 @@ def _entries(shown: Witness, expected: np.ndarray, found: np.ndarray, limit: int
         marked = f'<span class="off">{mine:.12g}</span>' if differs else f"{mine:.12g}"
         rows.append([f"[{', '.join(map(str, index))}]", f"{right:.12g}", marked])
     return _table(["entry", "expected", "found"], rows)
+
+
+def _structure(rows: tuple[Row, ...]) -> str:
+    """Three columns: the user's code, the minimal version, the reference; what differs is marked."""
+
+    def cell(items: tuple[Statement, ...]) -> str:
+        told = (f'<span class="line">{item.first}</span> {escape(item.text)}' for item in items)
+        return f"<pre>{'<br>'.join(told)}</pre>"
+
+    def status(row: Row) -> str:
+        told = escape(row.status) + (f": {escape(row.note)}" if row.note else "")
+        return told if row.status == "same" else f'<span class="off">{told}</span>'
+
+    body = [[status(row), cell(row.yours), cell(row.minimal), cell(row.reference)] for row in rows]
+    return _table(["step", "yours", "minimal version", "reference"], body)
 
 
 def _comparisons(items: tuple[Comparison, ...]) -> str:

@@ -14,6 +14,8 @@ from annotator.contracts.findings import Witness, plain
 from annotator.contracts.model import Deviation
 from annotator.contracts.probing import Probed
 from annotator.contracts.staging import StageFinding, culprit
+from annotator.contracts.structure import Row
+from annotator.contracts.structure import lines as view_lines
 
 Status = Literal["equal", "different"]
 
@@ -128,8 +130,8 @@ class Verdict:
     ``equal_to`` are the references that the function equals in every dtype tried, at the values ``held`` of the knobs
     that it does not take; when there are none, ``explanation`` says what it is instead, if anything does, ``nearest``
     is the closest reference and ``witness`` the smallest input on which the two differ. ``stages`` are what the file
-    exposes of the way there, compared on the witness; ``broken`` are the probes, needing no reference, that do not
-    hold. ``notes`` say what was not compared.
+    exposes of the way there, compared on the witness, and ``structure`` its code beside theirs. ``broken`` are the
+    probes, needing no reference, that do not hold. ``notes`` say what was not compared.
     """
 
     status: Status
@@ -145,6 +147,7 @@ class Verdict:
     explanation: Explanation | None = None
     witness: Witness | None = None
     stages: tuple[StageFinding, ...] = ()
+    structure: tuple[Row, ...] = ()
     broken: tuple[Probed, ...] = ()
     notes: tuple[str, ...] = ()
     not_run: tuple[str, ...] = ()
@@ -160,7 +163,7 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """Every field in JSON's types, and the answer as a sentence."""
-        apart = ("comparisons", "witness", "explanation", "usage", "stages", "broken")
+        apart = ("comparisons", "witness", "explanation", "usage", "stages", "structure", "broken")
         fields = {n: plain(v) for n, v in vars(self).items() if n not in apart}
         comparisons = [{**plain(vars(item)), "equal": item.equal} for item in self.comparisons]
         return {
@@ -171,6 +174,7 @@ class Verdict:
             "witness": self.witness.to_json() if self.witness else None,
             "stage": self.stage,
             "stages": [item.to_json() for item in self.stages],
+            "structure": [item.to_json() for item in self.structure],
             "broken": [{"probe": item.probe, "doc": item.doc, "error": plain(item.error)} for item in self.broken],
         }
 
@@ -200,8 +204,8 @@ class Verdict:
             groups.setdefault(values(self.held.get(name, {})), []).append(name)
         return "; ".join(", ".join(names) + (f" at {at}" if at else "") for at, names in groups.items())
 
-    def render(self) -> list[str]:
-        """The verdict as lines of text: the answer first, then what it rests on."""
+    def render(self, *, structure: bool = False) -> list[str]:
+        """The verdict as lines of text: the answer first, then what it rests on; ``structure`` shows code by code."""
         lines = [self.headline()]
         if self.explanation:
             lines += self.explanation.lines()
@@ -210,6 +214,7 @@ class Verdict:
         lines += self.told()
         if self.witness:
             lines += self.witness.lines()
+        lines += ["", *view_lines(self.structure)] if structure and self.structure else []
         lines += ["", *(f"  {item.line()}" for item in self.comparisons)]
         lines += [f"  not run: {reason}" for reason in self.not_run] + [f"  note: {note}" for note in self.notes]
         return lines
