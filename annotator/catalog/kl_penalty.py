@@ -58,14 +58,17 @@ def _verl_accepts(case: Case) -> str | None:
 
 
 def _trl_token(trainer: Any, log_prob: Any, ref_log_prob: Any) -> Any:
-    """The loss of a batch of one completion of one token, [1, 1] -> []."""
+    """The loss of a batch of one completion of one token, [1, 1] -> []; its policy term is 0."""
+    from unittest import mock
+
     import torch
 
     one = torch.ones_like(log_prob, dtype=torch.long)
-    trainer._get_per_token_logps_and_entropies = lambda *_, **__: (log_prob, log_prob.detach() * 0, None)
     inputs = {"prompt_ids": one, "prompt_mask": one, "completion_ids": one, "completion_mask": one}
     inputs |= {"advantages": log_prob.detach()[:, 0] * 0, "ref_per_token_logps": ref_log_prob}
-    return trainer._compute_loss(trainer.model, inputs)
+    answer = log_prob, log_prob.detach() * 0, None
+    with mock.patch.object(trainer, "_get_per_token_logps_and_entropies", return_value=answer):
+        return trainer._compute_loss(trainer.model, inputs)
 
 
 def _trl_k3(log_prob: Any, ref_log_prob: Any, *, estimator: str, gradient: str, clamp: bool) -> Outputs:
@@ -76,8 +79,10 @@ def _trl_k3(log_prob: Any, ref_log_prob: Any, *, estimator: str, gradient: str, 
 
     trainer = _trl.grpo_trainer()
     rows, width = log_prob.shape
-    settings = mock.patch.multiple(trainer.args, use_bias_correction_kl=gradient == "importance")
-    with _trl.run_as(trainer, log_prob), settings, mock.patch.multiple(trainer, beta=1.0, loss_type="bnpo"):
+    options = mock.patch.multiple(trainer.args, use_bias_correction_kl=gradient == "importance")
+    settings = {"beta": 1.0, "loss_type": "bnpo", "current_gradient_accumulation_steps": 1}
+    with _trl.run_as(trainer, log_prob), options, mock.patch.multiple(trainer, create=True, **settings):
+        trainer.model.train()
         places = [(slice(b, b + 1), slice(t, t + 1)) for b in range(rows) for t in range(width)]
         tokens = [_trl_token(trainer, log_prob[place], ref_log_prob[place]) for place in places]
     for metrics in trainer._metrics.values():
@@ -177,7 +182,7 @@ def _edges() -> tuple[Case, ...]:
         _case("k3 apart by tens, not clamped", [[-12.0, -1.0]], [[-1.0, -30.0]]),
         _case("log-ratios of hundreds, clamped", *huge, clamp=True),
         _case("log-ratios of hundreds, clamped, gradient of k2", *huge, clamp=True, gradient="k2"),
-        *(_case(f"policy is reference: {e}", log_prob, log_prob, estimator=e) for e in ("k1", "k2", "k3")),
+        *(_case(f"policy is reference: {e}", log_prob, log_prob, estimator=e) for e in ESTIMATORS),
         _case("policy is reference, gradient of k2", log_prob, log_prob, gradient="k2"),
         _case("policy is reference, weighed", log_prob, log_prob, gradient="importance"),
         _case("one token", [[-0.5]], [[-0.25]]),

@@ -50,7 +50,7 @@ def kl_estimate(log_ratio: Array, *, estimator: str = "k3", clamp: bool = False)
     if estimator == "k1":
         return log_ratio  # [B, T]
     if estimator == "abs":
-        return jnp.abs(log_ratio)  # [B, T]
+        return log_ratio * jnp.sign(log_ratio)  # [B, T]; the gradient of jnp.abs at 0 is 1, that of this is 0
     if estimator == "k2":
         return log_ratio**2 / 2  # [B, T]
     return low_variance_kl(log_ratio, clamp=clamp)  # [B, T]
