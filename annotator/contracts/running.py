@@ -253,6 +253,9 @@ def _run_torch(
     # Copies are handed over: writing into a leaf would raise in torch's words instead of being told in ours.
     given = {name: leaf.clone() for name, leaf in leaves.items()}
     raw = named(interface, _called(call, given, knobs))
+    for name, value in raw.items():
+        if isinstance(value, torch.Tensor) and value.device.type != torch.device(device).type:
+            raise Fault("device", name, expected=f"{name!r} on {device}", found=f"a tensor on {value.device}")
     _unchanged({k: _torch_out(v) for k, v in leaves.items()}, {k: _torch_out(v) for k, v in given.items()})
     outputs = {name: _torch_out(value) for name, value in raw.items()}
     returned = {

@@ -61,8 +61,8 @@ _PARTS = {
 
 _PLUMBING = frozenset(
     """append arange array asarray astype bool broadcast_to clone contiguous copy cpu defaultdict device dict double
-    empty enumerate expand expand_as expand_dims flatten float full full_like getattr get index_select int isinstance item
-    items keys len list long new_ones new_tensor new_zeros numpy ones ones_like range ravel reshape set size sorted
+    empty enumerate expand expand_as expand_dims flatten float full full_like getattr get index_select int isinstance
+    item items keys len list long new_ones new_tensor new_zeros numpy ones ones_like range ravel reshape set size sorted
     squeeze stack tensor to tolist transpose tuple type type_as unique unsqueeze values view zeros zeros_like
     zip""".split()  # noqa: SIM905
 )
@@ -485,11 +485,12 @@ def entry_of(implementation: Implementation) -> tuple[str, str] | None:
         call = call.func
     tree = ast.parse(textwrap.dedent(inspect.getsource(call)))
     files = [symbol for symbol in implementation.symbols if ":" not in symbol]
+    modules = {file.rpartition("/")[2].removesuffix(".py"): file for file in files}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            for file in files:
-                if node.value.id == file.rpartition("/")[2].removesuffix(".py"):
-                    return file, node.attr
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            return modules[node.value.id], node.attr
+        if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2] in modules:
+            return modules[(node.module or "").rpartition(".")[2]], node.names[0].name
     return None
 
 

@@ -76,6 +76,7 @@ def nan(values, mask):
 def unknown_parameter(values, maks): ...
 def no_parameter(): ...
 def shape(values, mask): return values
+def elsewhere(values, mask): return values.mean(-1).to("meta")
 def nothing(values, mask): return None
 def text(values, mask): return "text"
 def many(values, mask): return 1, 2, 3
@@ -184,6 +185,7 @@ BAD = [
     ("many", {}, "def many", ["at most 2 outputs"]),
     ("other_names", {}, "def other_names", ["meen", "did you mean mean"]),
     ("in_place", {}, "", ["'values' changed in place"]),
+    ("elsewhere", {}, "", ["'mean' on cpu", "a tensor on meta"]),
     ("raises", {}, "x / 0", ["ZeroDivisionError", "nothing kept"]),
     ("leaves", {}, "sys.exit(3)", ["SystemExit"]),
     ("dies", {}, "", ["code 3"]),

@@ -89,6 +89,7 @@ def _numpy_in_place(values, mask, eps):
 
 FAULTS = [
     ("in place", "torch", _in_place),
+    ("device", "torch", lambda values, mask, eps: {"mean": values.mean(-1).to("meta"), "kept": mask.sum(-1)}),
     ("in place", "numpy", _numpy_in_place),
     ("output", "torch", lambda values, mask, eps: {"mean": values.sum(-1)}),
     ("output", "torch", lambda values, mask, eps: values.sum(-1)),
