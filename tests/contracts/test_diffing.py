@@ -76,7 +76,6 @@ def nan(values, mask):
 def unknown_parameter(values, maks): ...
 def no_parameter(): ...
 def shape(values, mask): return values
-def elsewhere(values, mask): return values.mean(-1).to("meta")
 def nothing(values, mask): return None
 def text(values, mask): return "text"
 def many(values, mask): return 1, 2, 3
@@ -185,7 +184,6 @@ BAD = [
     ("many", {}, "def many", ["at most 2 outputs"]),
     ("other_names", {}, "def other_names", ["meen", "did you mean mean"]),
     ("in_place", {}, "", ["'values' changed in place"]),
-    ("elsewhere", {}, "", ["'mean' on cpu", "a tensor on meta"]),
     ("raises", {}, "x / 0", ["ZeroDivisionError", "nothing kept"]),
     ("leaves", {}, "sys.exit(3)", ["SystemExit"]),
     ("dies", {}, "", ["code 3"]),
@@ -272,3 +270,9 @@ def test_the_template_is_a_file_that_runs_into_its_own_gap(write):
     assert "values: float [B, T]. Numbers." in text
     with pytest.raises(UserCodeError, match="NotImplementedError"):
         _diff(write(text), "toy_mean")
+
+
+def test_a_result_on_another_device_is_refused(write):
+    file = write("import torch\n\ndef mean(values, mask):\n    return values.mean(-1).to('meta')\n")
+    with pytest.raises(UserCodeError, match="'mean' on cpu, found a tensor on meta"):
+        _diff(file, "mean")
