@@ -248,7 +248,7 @@ IMPLEMENTATIONS = (
         ),
         dialect={"eps": TORCH_EPS},
         requires=("torch",),
-        dtypes=("float32",),  # it takes its norms in float32, whatever it is given
+        dtypes=("float32",),  # its norms are forced to float32, which a float64 gradient does not allow
         differentiable=False,
         accepts=_has_ranks,
     ),

@@ -10,7 +10,7 @@ import pytest
 
 from annotator.catalog import contract, gradient_clipping
 from annotator.contracts import Case, Kill, conform, dialect_is_real, power
-from annotator.contracts.running import Result, run
+from annotator.contracts.running import Fault, Result, run
 
 CONTRACT = contract("gradient-clipping")
 EDGES = {case.label: case for case in CONTRACT.edges()}
@@ -75,7 +75,7 @@ def test_the_dialect_is_real() -> None:
 def test_no_reference_minds_the_cut(name: str, label: str) -> None:
     case = EDGES[label]
     joined = {item: np.zeros_like(case.inputs[item]) for item in ("tensor", "shard")}
-    cut, whole = ran(name, case), ran(name, replace(case, inputs={**case.inputs, **joined}))
+    cut, whole = (ran(name, item, "float32") for item in (case, replace(case, inputs={**case.inputs, **joined})))
     np.testing.assert_allclose(cut.outputs["clipped"], whole.outputs["clipped"], rtol=1e-6)
 
 
@@ -94,12 +94,12 @@ def test_one_infinite_entry_empties_the_gradient() -> None:
     np.testing.assert_array_equal(clipped, [0, np.nan, 0, 0])
 
 
-def test_fsdp_takes_its_norm_in_float32_whatever_the_gradient_is() -> None:
-    case = EDGES["cubes"]
-    exact = ran("torch-single", case).outputs["total_norm"]
-    error = abs(ran("torch-fsdp", case).outputs["total_norm"] / exact - 1)
-    assert 1e-10 < error < 1e-6
-    assert abs(ran("torch-phases", case).outputs["total_norm"] / exact - 1) < 1e-14
+def test_fsdp_refuses_a_float64_gradient() -> None:
+    """Its norms are forced to float32; PyTorch's own are of the gradient's dtype."""
+    with pytest.raises(Fault, match="narrowing"):
+        ran("torch-fsdp", EDGES["cubes"])
+    assert ran("torch-fsdp", EDGES["cubes"], "bfloat16").outputs["total_norm"] > 4
+    assert ran("torch-phases", EDGES["cubes"]).dtypes["total_norm"] == "float64"
 
 
 def test_fsdp_reduces_over_its_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,10 +125,11 @@ def test_an_adapter_leaves_fsdp_and_verl_as_they_were() -> None:
     fsdp, verl = gradient_clipping._fsdp(), gradient_clipping._verl()
     before = fsdp._lazy_init, fsdp.dist.all_reduce, verl.get_device_id
     for name in ("torch-fsdp", "verl-fsdp2"):
-        ran(name, EDGES["too long"])
+        ran(name, EDGES["too long"], "float32")
     assert (fsdp._lazy_init, fsdp.dist.all_reduce, verl.get_device_id) == before
 
 
+@pytest.mark.slow
 def test_who_writes_no_eps_is_told_the_dialect(tmp_path: Any) -> None:
     """As optax does it: nothing is added to the norm, and nothing is done below the bound."""
     from annotator.contracts import diff
