@@ -151,7 +151,12 @@ class Finding:
 
 def _against(what: str, error: float, limit: float | None) -> str:
     """An error and what was allowed."""
-    return f"{what} {error:.1e}" + (f" (at most {limit:.1e})" if limit is not None else "")
+    return f"{what} {sized(error)}" + (f" (at most {limit:.1e})" if limit is not None else "")
+
+
+def sized(error: float) -> str:
+    """An error as text. Where the truth is 0, or one side is no number, there is no scale to measure it by."""
+    return f"{error:.1e}" if error < float("inf") else "beyond any scale"
 
 
 def plain(value: Any) -> Any:

@@ -22,6 +22,7 @@ from annotator.contracts.conforming import (
     sample_p_value,
     unavailable,
 )
+from annotator.contracts.findings import sized
 from annotator.contracts.model import Backend, Call, Case, Contract, Deviation, Implementation, Rewriting
 from annotator.contracts.oracle import Oracle, at
 from annotator.contracts.probing import CASES, limit, probe_implementation, probed, runner
@@ -69,11 +70,8 @@ class Kill:
         return f"{self.deviation:<32} {self.dtype:<8} at {self.reference:<10} {told} ({self.facts()})"
 
     def facts(self) -> str:
-        """The error in numbers; where there is no number it is said why."""
-        shown = (
-            f"{self.error:.1e}" if self.error < float("inf") else "beyond any scale (not finite, or where 0 is right)"
-        )
-        return f"error {shown}, {self.bound:.1e} allowed"
+        """The error, and what was allowed."""
+        return f"error {sized(self.error)}, {self.bound:.1e} allowed"
 
 
 def power(contract: Contract, *, examples: int = 40, dtypes: Sequence[str] = ("float64", "float32")) -> list[Kill]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from annotator.contracts.findings import Witness, plain
+from annotator.contracts.findings import Witness, plain, sized
 from annotator.contracts.model import Deviation
 from annotator.contracts.probing import Probed
 from annotator.contracts.staging import StageFinding, culprit
@@ -48,7 +48,7 @@ class Comparison:
         """The comparison in one line."""
         at_dialect = f" at {values(self.dialect)}" if self.dialect else ""
         verdict = f"equal on {self.cases} cases" if self.equal else f"differs on {self.differing} of {self.cases} cases"
-        facts = [f"largest error {self.error:.1e} (at most {self.bound:.1e})"]
+        facts = [f"largest error {sized(self.error)} (at most {self.bound:.1e})"]
         if self.gradient_error is not None:
             facts.append(f"gradient {self.gradient_error:.1e} (at most {self.gradient_bound:.1e})")
         by = "" if self.ran in ("", self.reference) else f" [run as {self.ran}]"
