@@ -11,7 +11,7 @@ def gae(token_level_rewards, values, response_mask, gamma, lam):
         acc = torch.where(mask[:, t], delta + lam * acc, acc)
         nxt = torch.where(mask[:, t], values[:, t], nxt)
         adv[:, t] = acc
-    n = mask.sum() + 1e-8
+    n = mask.to(values.dtype).sum() + 1e-8
     mean = adv[mask].sum() / n
     var = (adv[mask] - mean).square().sum() / n
     return (adv - mean) * (var + 1e-8).rsqrt(), adv + values
