@@ -80,7 +80,7 @@ def _trl_k3(log_prob: Any, ref_log_prob: Any, *, estimator: str, gradient: str, 
     trainer = _trl.grpo_trainer()
     rows, width = log_prob.shape
     options = mock.patch.multiple(trainer.args, use_bias_correction_kl=gradient == "importance")
-    settings = {"beta": 1.0, "loss_type": "bnpo", "current_gradient_accumulation_steps": 1}
+    settings: dict[str, Any] = {"beta": 1.0, "loss_type": "bnpo", "current_gradient_accumulation_steps": 1}
     with _trl.run_as(trainer, log_prob), options, mock.patch.multiple(trainer, create=True, **settings):
         trainer.model.train()
         places = [(slice(b, b + 1), slice(t, t + 1)) for b in range(rows) for t in range(width)]
@@ -192,7 +192,7 @@ def _edges() -> tuple[Case, ...]:
 def _drawn_case(draw: DrawFn) -> Case:
     from hypothesis import strategies as st
 
-    shape = draw(st.sampled_from(((1, 1), (2, 3), (3, 2))))  # few, since JAX compiles once a shape
+    shape = 2, 3  # one, since JAX compiles once a shape, estimator and gradient; every token is a case of its own
     pair = _random(draw(st.integers(0, 2**20)), shape, draw(st.sampled_from((0.125, 1.0, 4.0))))
     choices = {"estimator": ESTIMATORS, "gradient": GRADIENTS, "clamp": (False, True)}
     return _case("", *pair, **{name: draw(st.sampled_from(values)) for name, values in choices.items()})
@@ -298,15 +298,14 @@ def _variant(
     from minimal.post_training import kl_torch as right
 
     d = (ratio or right.log_ratio)(log_prob, ref_log_prob)
+    formulas, ways = estimate or {}, bind or {}
 
     def k(name: str) -> Any:
-        return (
-            estimate[name](d, clamp) if name in (estimate or {}) else right.kl_estimate(d, estimator=name, clamp=clamp)
-        )
+        return formulas[name](d, clamp) if name in formulas else right.kl_estimate(d, estimator=name, clamp=clamp)
 
     value = k(estimator)
-    if gradient in (bind or {}):
-        return {"kl": (bind or {})[gradient](value, k, log_prob)}
+    if gradient in ways:
+        return {"kl": ways[gradient](value, k, log_prob)}
     if gradient == "k2":
         return {"kl": right.straight_through(value, k("k2"))}
     return {"kl": right.importance_weighted(value, log_prob) if gradient == "importance" else value}
@@ -459,7 +458,7 @@ def _by_function(log_prob: Any, ref_log_prob: Any, *, estimator: str, gradient: 
     slopes = {"k1": torch.ones_like(d), "abs": d.sign(), "k2": d, "k3": torch.where(inside, 1 - held.exp(), 0.0)}
     slope = slopes["k2" if gradient == "k2" else estimator] + (values[estimator] if gradient == "importance" else 0)
 
-    class Bound(torch.autograd.Function):
+    class Bound(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(context: Any, moved: Any) -> Any:
             return values[estimator].detach().clone()
@@ -468,7 +467,7 @@ def _by_function(log_prob: Any, ref_log_prob: Any, *, estimator: str, gradient: 
         def backward(context: Any, outer: Any) -> Any:
             return outer * slope.detach()
 
-    return {"kl": Bound.apply(log_prob)}  # type: ignore[no-untyped-call]
+    return {"kl": Bound.apply(log_prob)}
 
 
 REWRITINGS = (Rewriting("stated-derivative", "value and derivative written down apart", _by_function),)
@@ -560,7 +559,6 @@ CONTRACT = Contract(
         probes.permutation(AXES, "B"),
         probes.permutation(AXES, "T", name="permutation of tokens"),
         probes.padding(AXES, "T", {"log_prob": 0.0, "ref_log_prob": 0.0}),
-        probes.split(AXES, "B"),
     ),
     stages=STAGES,
     rewritings=REWRITINGS,

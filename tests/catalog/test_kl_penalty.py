@@ -1,0 +1,103 @@
+"""``kl-penalty``: every implementation keeps it, every deviation breaks it, and the references do as it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from annotator.catalog import _trl, contract, kl_penalty
+from annotator.contracts import Case, Kill, conform, dialect_is_real, power
+from annotator.contracts.running import Result, run
+from annotator.contracts.staging import whole
+
+CONTRACT = contract("kl-penalty")
+TORCH = tuple(item.name for item in CONTRACT.implementations if item.backend == "torch")
+EDGES = {case.label: case for case in CONTRACT.edges()}
+NAMES = [item.name for item in (*CONTRACT.deviations, *CONTRACT.rewritings)]
+
+
+def ran(name: str, case: Case, **knobs: Any) -> Result:
+    item = CONTRACT.implementation(name)
+    case = replace(case, knobs={**case.knobs, **item.dialect, **knobs})
+    return run(CONTRACT, item.call, item.backend, case)
+
+
+@pytest.fixture(scope="module")
+def kills() -> dict[tuple[str, str], Kill]:
+    return {(kill.deviation, kill.dtype): kill for kill in power(CONTRACT, examples=6)}
+
+
+@pytest.mark.parametrize("names", [TORCH, pytest.param(("minimal-jax",), marks=pytest.mark.slow)])
+def test_every_implementation_conforms(names: tuple[str, ...]) -> None:
+    findings = conform(CONTRACT, names=names, examples=6)
+    assert {finding.implementation for finding in findings} == set(names)
+    for finding in findings:
+        assert finding.passed, "\n".join([finding.line(), *finding.witness_lines()])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_deviation_is_caught_and_no_rewriting(kills: dict[tuple[str, str], Kill], name: str, dtype: str) -> None:
+    assert kills[name, dtype].sound, kills[name, dtype].line()
+
+
+@pytest.mark.parametrize("name", ["own-gradient", "gradient-of-k1", "importance-forgotten", "score-only"])
+def test_what_only_the_gradient_tells_is_seen_without_a_reference_too(
+    kills: dict[tuple[str, str], Kill], name: str
+) -> None:
+    probes = kills[name, "float64"].probes
+    assert "value" not in probes
+    assert {"gradient", "expected-gradient"} <= set(probes)
+
+
+def test_a_deviation_in_an_implementations_place_does_not_conform() -> None:
+    deviation = next(item for item in CONTRACT.deviations if item.name == "own-gradient")
+    impostor = replace(CONTRACT.implementation("minimal-torch"), call=deviation.call)
+    broken = replace(CONTRACT, implementations=(CONTRACT.implementation("verl"), impostor))
+    findings = conform(broken, names=("minimal-torch",), dtypes=("float64",), examples=3)
+    assert [finding.passed for finding in findings] == [False]
+
+
+@pytest.mark.parametrize("name", ["verl", "trl"])
+def test_the_dialect_is_real(name: str) -> None:
+    assert dialect_is_real(CONTRACT, name, examples=6) == []
+
+
+@pytest.mark.parametrize("gradient", kl_penalty.GRADIENTS)
+def test_the_stages_arrive_at_the_result(gradient: str) -> None:
+    case = replace(EDGES["k3, gradient own"], knobs={"estimator": "k3", "gradient": gradient, "clamp": False})
+    np.testing.assert_array_equal(whole(CONTRACT, case)["kl"], ran("minimal-torch", case).outputs["kl"])
+
+
+def test_verl_clamps_and_trl_does_not() -> None:
+    case = EDGES["k3 apart by tens, not clamped"]
+    assert ran("verl", case).outputs["kl"].max() == 10
+    assert ran("trl", case).outputs["kl"].max() > 1e12
+
+
+def test_verl_knows_no_divergence_of_whole_distributions() -> None:
+    import torch
+
+    with pytest.raises(NotImplementedError):
+        kl_penalty._core_algos().kl_penalty(torch.zeros(1, 1), torch.zeros(1, 1), kl_penalty="full")
+
+
+@pytest.mark.parametrize(("ours", "verls"), [("k1", "kl"), ("k2", "mse"), ("k3", "low_var_kl")])
+def test_verl_has_two_names_for_each(ours: str, verls: str) -> None:
+    import torch
+
+    pair = [torch.tensor(EDGES["k3, gradient own"].inputs[name]) for name in ("log_prob", "ref_log_prob")]
+    both = [kl_penalty._core_algos().kl_penalty(*pair, kl_penalty=name) for name in (ours, verls)]
+    assert torch.equal(*both)
+
+
+def test_trl_is_run_and_left_as_it_was() -> None:
+    trainer = _trl.grpo_trainer()
+    before = trainer.beta, trainer.loss_type, trainer.args.use_bias_correction_kl
+    found = ran("trl", EDGES["k3, gradient importance"])
+    assert found.outputs["kl"].all()
+    assert (trainer.beta, trainer.loss_type, trainer.args.use_bias_correction_kl) == before
+    assert not any(trainer._metrics.values())
