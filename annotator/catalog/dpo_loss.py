@@ -13,7 +13,21 @@ from typing import TYPE_CHECKING, Any
 from annotator import pins
 from annotator.catalog import _trl
 from annotator.catalog._third_party import quiet
-from annotator.contracts.model import Case, Contract, Deviation, Implementation, Input, Knob, Output
+from annotator.contracts import probes
+from annotator.contracts.comparison import error
+from annotator.contracts.model import (
+    Case,
+    Contract,
+    Deviation,
+    Implementation,
+    Input,
+    Knob,
+    Output,
+    Probe,
+    Rewriting,
+    Runner,
+    Stage,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,6 +96,7 @@ def _trl_loss(
     f_divergence: str,
     ld_alpha: float,
     discopop_tau: float,
+    sft_weight: float,
 ) -> Outputs:
     """The method returns the loss and only logs the rewards: they are read where it gathers them from all processes."""
     from unittest import mock
@@ -90,7 +105,9 @@ def _trl_loss(
 
     trainer = _trl.dpo_trainer()
     trainer.beta, trainer.label_smoothing, trainer.f_divergence_type = beta, label_smoothing, f_divergence
-    trainer.loss_types, trainer.loss_weights, trainer.args.discopop_tau = [loss_type], [1.0], discopop_tau
+    weights = [(loss_type, 1.0), *([("sft", sft_weight)] if sft_weight else [])]
+    trainer.loss_types, trainer.loss_weights = map(list, zip(*weights, strict=True))
+    trainer.args.discopop_tau = discopop_tau
     trainer.ld_alpha = None if ld_alpha == 1.0 else ld_alpha
     trainer.ref_model = _Model(torch.cat((ref_chosen_logps, ref_rejected_logps)))
     policy = _Model(torch.cat((policy_chosen_logps, policy_rejected_logps)))
@@ -116,6 +133,8 @@ def _trl_accepts(case: Case) -> str | None:
         return "exo_pair asks for label smoothing"
     if loss == "robust" and not knobs["label_smoothing"] < 0.5:
         return "robust asks for label smoothing below 1/2"
+    if (loss == "sft" or knobs["sft_weight"]) and not case.inputs["chosen_mask"].any():
+        return "a mean over no token is not a number"
     return None
 
 
@@ -207,6 +226,8 @@ def _edges() -> tuple[Case, ...]:
         _case("no padding", logps, full),
         _case("label smoothing that the loss does not read", logps, ragged, label_smoothing=0.1),
         _case("hinge on either side of its corner", logps, ragged, loss_type="hinge", beta=0.5),
+        *(_case(f"with likelihood: {x}", logps, ragged, **_valid_knobs(x), sft_weight=0.5) for x in ("sigmoid", "ipo")),
+        _case("likelihood of a chosen side that is empty in a row", logps, ([0, 1, 4], [2, 4, 1]), sft_weight=1.0),
     )
     return (*every, *same, *scored, *single, *_length_edges(logps), *_margin_edges())
 
@@ -251,7 +272,9 @@ def _drawn_case(draw: DrawFn) -> Case:
 
     loss = draw(st.sampled_from((*SCORED, *UNSCORED)))
     rows, width = draw(st.integers(1, 4)), draw(st.integers(1, 6))
-    shortest = 1 if loss == "sft" or loss.startswith("aot") else 0  # a mean over no token; ties of empty completions
+    weight = draw(st.sampled_from((0.0, 0.0, 1.0, 0.5)))
+    alone = loss == "sft" or weight > 0
+    shortest = 1 if alone or loss.startswith("aot") else 0  # a mean over no token; ties of empty completions
     lengths = st.lists(st.integers(shortest, width), min_size=rows, max_size=rows)
     divergences = ("reverse_kl", "forward_kl", "js_divergence") if loss in SCORED else ("reverse_kl",)
     smoothing = {"exo_pair": (0.001, 0.1), "sigmoid": (0.0, 0.1), **dict.fromkeys(SMOOTHED, (0.0, 0.1))}.get(
@@ -267,6 +290,7 @@ def _drawn_case(draw: DrawFn) -> Case:
         f_divergence=draw(st.sampled_from(divergences)),
         ld_alpha=draw(st.sampled_from((1.0, 0.5, 0.0))),
         discopop_tau=draw(st.sampled_from((0.05, 1.0) if loss == "discopop" else (0.05,))),
+        sft_weight=weight,
     )
 
 
@@ -287,6 +311,8 @@ def _variant(
     pairs: Callable[[Any], Any] = lambda pairs: pairs,
     loss: Mapping[str, Callable[[Any, Any], Any]] | None = None,
     reduce: Callable[[Any], Any] = lambda losses: losses.mean(),
+    likelihood: Callable[[Any], Any] | None = None,
+    combine: Callable[[Any, Any, float], Any] = lambda preference, nll, weight: preference + weight * nll,
     reward_scale: Callable[[float], float] = lambda beta: beta,
     **given: Any,
 ) -> Outputs:
@@ -298,8 +324,9 @@ def _variant(
     seen = pairs(found)
     options = right.Options(given["beta"], given["label_smoothing"], given["discopop_tau"])
     losses = {**right.LOSSES, **(loss or {})}[given["loss_type"]](seen, options)
+    total = combine(reduce(losses), (likelihood or right.chosen_nll)(seen), given["sft_weight"])
     scale = reward_scale(given["beta"])
-    return _named((reduce(losses), (scale * seen.h_w).detach(), (scale * seen.h_l).detach()))
+    return _named((total, (scale * seen.h_w).detach(), (scale * seen.h_l).detach()))
 
 
 def _logsigmoid(x: Any) -> Any:
@@ -341,7 +368,37 @@ def _rejected_detached(inputs: dict[str, Any]) -> dict[str, Any]:
     return {**inputs, LOGPS[1]: inputs[LOGPS[1]].detach()}
 
 
+def _weight_on_preference(preference: Any, nll: Any, weight: float) -> Any:
+    return weight * preference + nll if weight else preference
+
+
 DEVIATIONS = (
+    Deviation(
+        name="weight-on-preference",
+        wrong="RPO's weight multiplies the preference term",
+        right="the likelihood of the chosen",
+        call=functools.partial(_variant, combine=_weight_on_preference),
+        seen_in="TRL #1868, #1904",
+        zoo=20,
+    ),
+    Deviation(
+        name="likelihood-by-completion",
+        wrong="the likelihood averaged over each chosen completion first",
+        right="one mean over all chosen tokens of the batch",
+        call=functools.partial(_variant, likelihood=lambda p: (p.nll_w / p.length_w.clamp(min=1)).mean()),
+    ),
+    Deviation(
+        name="likelihood-summed",
+        wrong="the likelihood of a whole completion, summed over its tokens",
+        right="averaged over tokens",
+        call=functools.partial(_variant, likelihood=lambda p: p.nll_w.mean()),
+    ),
+    Deviation(
+        name="likelihood-subtracted",
+        wrong="the chosen log-likelihood with its own sign: the chosen is made unlikely",
+        right="its negative",
+        call=functools.partial(_variant, combine=lambda preference, nll, weight: preference - weight * nll),
+    ),
     Deviation(
         name="ipo-sums-tokens",
         wrong="IPO on log-ratios summed over tokens",
@@ -453,6 +510,111 @@ DEVIATIONS = (
 )
 
 
+# Stages and rewritings ------------------------------------------------------------------------------------------------
+
+
+def _logratios(policy: Any, ref: Any, mask: Any, other: Any, ld_alpha: float) -> Any:
+    from minimal.post_training import dpo_torch as right
+
+    shared = right.shared_length(mask, other)
+    return right.sequence_logps(policy, mask, shared, ld_alpha) - right.sequence_logps(ref, mask, shared, ld_alpha)
+
+
+def _stage_chosen(
+    policy_chosen_logps: Any, ref_chosen_logps: Any, chosen_mask: Any, rejected_mask: Any, ld_alpha: float
+) -> Any:
+    return _logratios(policy_chosen_logps, ref_chosen_logps, chosen_mask, rejected_mask, ld_alpha)
+
+
+def _stage_rejected(
+    policy_rejected_logps: Any, ref_rejected_logps: Any, rejected_mask: Any, chosen_mask: Any, ld_alpha: float
+) -> Any:
+    return _logratios(policy_rejected_logps, ref_rejected_logps, rejected_mask, chosen_mask, ld_alpha)
+
+
+def _stage_margin(chosen_logratios: Any, rejected_logratios: Any, f_divergence: str) -> Any:
+    from minimal.post_training import dpo_torch as right
+
+    return right.divergence_scores(chosen_logratios, f_divergence) - right.divergence_scores(
+        rejected_logratios, f_divergence
+    )
+
+
+def _stage_pair_losses(
+    chosen_logratios: Any,
+    rejected_logratios: Any,
+    policy_chosen_logps: Any,
+    policy_rejected_logps: Any,
+    ref_chosen_logps: Any,
+    ref_rejected_logps: Any,
+    chosen_mask: Any,
+    rejected_mask: Any,
+    beta: float,
+    loss_type: str,
+    label_smoothing: float,
+    f_divergence: str,
+    ld_alpha: float,
+    discopop_tau: float,
+) -> Any:
+    """The pairs are put together from the log-ratios given: those of the policy are what is above the reference's."""
+    from minimal.post_training import dpo_torch as right
+
+    given = (policy_chosen_logps, policy_rejected_logps, ref_chosen_logps, ref_rejected_logps)
+    pairs = right.collect_pairs(*given, chosen_mask, rejected_mask, f_divergence=f_divergence, ld_alpha=ld_alpha)
+    pairs = pairs._replace(
+        w=chosen_logratios + pairs.ref_w,
+        l=rejected_logratios + pairs.ref_l,
+        score_w=right.divergence_scores(chosen_logratios, f_divergence),
+        score_l=right.divergence_scores(rejected_logratios, f_divergence),
+    )
+    return right.LOSSES[loss_type](pairs, right.Options(beta, label_smoothing, discopop_tau))
+
+
+def _stage_loss(pair_losses: Any, policy_chosen_logps: Any, chosen_mask: Any, sft_weight: float) -> Any:
+    tokens = policy_chosen_logps.masked_fill(~chosen_mask, 0)
+    return pair_losses.mean() - sft_weight * tokens.sum() / chosen_mask.sum().clamp(min=1)
+
+
+STAGES = (
+    Stage("chosen_logratios", ("B",), "log-ratio of the chosen completion, policy to reference", _stage_chosen, "nat"),
+    Stage("rejected_logratios", ("B",), "the same of the rejected one", _stage_rejected, "nat"),
+    Stage("margin", ("B",), "difference of the scores, before beta", _stage_margin, "nat"),
+    Stage("pair_losses", ("B",), "loss of each pair", _stage_pair_losses, "nat"),
+    Stage("loss", (), "their mean, and the likelihood term", _stage_loss, "nat"),
+)
+
+
+def _ratios_by_token(**given: Any) -> Outputs:
+    """Both sides stacked, as a forward pass sees them; log-ratios token by token, weighted, then summed."""
+    import torch
+
+    from minimal.post_training import dpo_torch as right
+
+    policy, ref = torch.cat([given[name] for name in LOGPS[:2]]), torch.cat([given[name] for name in LOGPS[2:]])
+    mask = torch.cat((given["chosen_mask"], given["rejected_mask"]))  # [2B, T]
+    length = mask.sum(dim=1)
+    shared = torch.stack(length.chunk(2)).amin(dim=0).repeat(2)[:, None]
+    weight = torch.where(mask.cumsum(dim=1) > shared, given["ld_alpha"], 1.0).to(policy)
+    h = ((policy - ref).masked_fill(~mask, 0) * weight).sum(dim=1)
+    base = (ref.masked_fill(~mask, 0) * weight).sum(dim=1)
+    score = right.divergence_scores(h, given["f_divergence"])
+    nll = -policy.masked_fill(~mask, 0).sum(dim=1).chunk(2)[0]
+    two = [part for vector in (h + base, base, score, length.to(h)) for part in vector.chunk(2)]
+    pairs = right.Pairs(*two[:6], nll, *two[6:])
+    options = right.Options(given["beta"], given["label_smoothing"], given["discopop_tau"])
+    loss = right.LOSSES[given["loss_type"]](pairs, options).sum() / len(nll)
+    loss = loss + given["sft_weight"] * nll.sum() / pairs.length_w.sum().clamp(min=1)
+    rewards = (given["beta"] * h.detach()).chunk(2)
+    return _named((loss, *rewards))
+
+
+REWRITINGS = (
+    Rewriting(
+        "ratios-by-token", "both sides stacked, log-ratios taken token by token and then summed", _ratios_by_token
+    ),
+)
+
+
 # Contract -------------------------------------------------------------------------------------------------------------
 
 KNOBS = (
@@ -462,12 +624,64 @@ KNOBS = (
     Knob("f_divergence", "reverse_kl", ("reverse_kl", "forward_kl", "js_divergence"), "Divergence behind the scores."),
     Knob("ld_alpha", 1.0, (1.0, 0.5, 0.0), "Weight of tokens beyond the length that both completions reach (LD-DPO)."),
     Knob("discopop_tau", 0.05, (0.05, 1.0), "Temperature of DiscoPOP's gate."),
+    Knob(
+        "sft_weight",
+        0.0,
+        (0.0, 1.0, 0.5),
+        "Weight of the chosen tokens' negative log-likelihood beside the loss (RPO).",
+    ),
 )
 
 
 def _logps(name: str, doc: str, *, differentiable: bool = False) -> Input:
     return Input(name, ("B", "T"), "float", doc, "nat", differentiable)
 
+
+INPUTS = (
+    _logps("policy_chosen_logps", "Log-probability of each token of the chosen completion.", differentiable=True),
+    _logps("policy_rejected_logps", "The same of the rejected completion.", differentiable=True),
+    _logps("ref_chosen_logps", "The reference model's, of the chosen completion."),
+    _logps("ref_rejected_logps", "The reference model's, of the rejected completion."),
+    Input("chosen_mask", ("B", "T"), "bool", "True at real tokens of the chosen completion."),
+    Input("rejected_mask", ("B", "T"), "bool", "True at real tokens of the rejected completion."),
+)
+
+OUTPUTS = (
+    Output("loss", (), "Mean loss of the pairs, and the likelihood term if it has a weight.", "nat"),
+    Output("chosen_rewards", ("B",), "Implicit reward of the chosen completion, beta h; carries no gradient."),
+    Output("rejected_rewards", ("B",), "Implicit reward of the rejected completion, beta h; carries no gradient."),
+)
+
+AXES = probes.axes_of(INPUTS, OUTPUTS)
+SIDES = ("chosen_mask", "rejected_mask")
+OF_THE_BATCH = ("sft", "aot", "aot_unpaired")
+"""Losses of the batch, not of its pairs: a mean over its tokens, an order of its rows."""
+
+
+def _micro_batches(run: Runner, case: Case) -> float | None:
+    """The loss of the batch against those of its first pair and of the rest, each weighted by its number of pairs."""
+    import numpy as np
+
+    size = len(case.inputs["chosen_mask"])
+    if size < 2 or case.knobs["loss_type"] in OF_THE_BATCH or case.knobs["sft_weight"]:
+        return None
+    whole = run(case)
+    cut = [run(Case({n: a[rows] for n, a in case.inputs.items()}, case.knobs)) for rows in (slice(1), slice(1, None))]
+    share = (1 / size, 1 - 1 / size)
+    loss = sum(weight * part.outputs["loss"] for weight, part in zip(share, cut, strict=True))
+    worst = error(np.asarray(loss), whole.outputs["loss"])
+    for name, array in whole.gradients.items():
+        joined = np.concatenate([weight * part.gradients[name] for weight, part in zip(share, cut, strict=True)])
+        worst = max(worst, error(joined, array))
+    return worst
+
+
+PROBES = (
+    probes.poison({name: f"{name.split('_')[1]}_mask" for name in LOGPS}),
+    probes.padding(AXES, "T", {**dict.fromkeys(LOGPS, -1.0), **dict.fromkeys(SIDES, False)}),
+    probes.permutation(AXES, "B"),
+    Probe("split", "the loss of the batch is the mean over its micro-batches, weighted by pairs", _micro_batches),
+)
 
 CONTRACT = Contract(
     name="dpo-loss",
@@ -477,24 +691,17 @@ CONTRACT = Contract(
         "With h = log pi(y) - log pi_ref(y), summed over the real tokens of a completion, DPO's loss is the mean over"
         " pairs of -log sigmoid(beta (h_chosen - h_rejected)); its relatives ask something else of the same h. The"
         " rewards beta h are logged, without gradient. Completions are right-padded; masked slots may hold anything"
-        " finite. arXiv 2305.18290; IPO 2310.12036."
+        " finite. With sft_weight, the mean negative log-likelihood of the chosen tokens is added (RPO)."
+        " arXiv 2305.18290; IPO 2310.12036; RPO 2404.19733."
     ),
-    inputs=(
-        _logps("policy_chosen_logps", "Log-probability of each token of the chosen completion.", differentiable=True),
-        _logps("policy_rejected_logps", "The same of the rejected completion.", differentiable=True),
-        _logps("ref_chosen_logps", "The reference model's, of the chosen completion."),
-        _logps("ref_rejected_logps", "The reference model's, of the rejected completion."),
-        Input("chosen_mask", ("B", "T"), "bool", "True at real tokens of the chosen completion."),
-        Input("rejected_mask", ("B", "T"), "bool", "True at real tokens of the rejected completion."),
-    ),
-    outputs=(
-        Output("loss", (), "Mean loss of the pairs.", "nat"),
-        Output("chosen_rewards", ("B",), "Implicit reward of the chosen completion, beta h; carries no gradient."),
-        Output("rejected_rewards", ("B",), "Implicit reward of the rejected completion, beta h; carries no gradient."),
-    ),
+    inputs=INPUTS,
+    outputs=OUTPUTS,
     knobs=KNOBS,
     cases=_cases,
     edges=_edges,
     implementations=IMPLEMENTATIONS,
     deviations=DEVIATIONS,
+    probes=PROBES,
+    stages=STAGES,
+    rewritings=REWRITINGS,
 )

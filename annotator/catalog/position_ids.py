@@ -108,6 +108,7 @@ IMPLEMENTATIONS = (
         symbols=("verl:verl.utils.model.compute_position_id_with_mask",),
         dialect={"padding": "held"},
         requires=("verl",),
+        dtypes=("float64",),  # counts are integers: no other width of floats changes them
         differentiable=False,
     ),
     Implementation(
@@ -118,6 +119,7 @@ IMPLEMENTATIONS = (
         symbols=("verl:verl.models.transformers.qwen2_vl.get_rope_index",),
         dialect={"padding": "one"},
         requires=("verl",),
+        dtypes=("float64",),
         differentiable=False,
     ),
     Implementation(
@@ -128,6 +130,7 @@ IMPLEMENTATIONS = (
         symbols=("trl:trl.experimental.utils.get_reward",),
         dialect={"padding": "next"},
         requires=("trl",),
+        dtypes=("float64",),
         differentiable=False,
     ),
     Implementation(
@@ -136,6 +139,7 @@ IMPLEMENTATIONS = (
         backend="torch",
         call=_minimal_torch,
         symbols=("minimal/serving/positions_torch.py",),
+        dtypes=("float64",),
         differentiable=False,
     ),
     Implementation(
@@ -144,6 +148,7 @@ IMPLEMENTATIONS = (
         backend="jax",
         call=_minimal_jax,
         symbols=("minimal/serving/positions_jax.py",),
+        dtypes=("float64",),
         differentiable=False,
     ),
 )

@@ -147,9 +147,14 @@ def discopop(p: Pairs, o: Options) -> Array:
     return (1 - gate) * -jax.nn.log_sigmoid(m) + gate * jnp.exp(-m)
 
 
+def chosen_nll(p: Pairs) -> Array:
+    """Negative log-likelihood of a chosen token: one mean over all of the batch, [B] -> []; of no token it is 0."""
+    return p.nll_w.sum() / jnp.maximum(p.length_w.sum(), 1)
+
+
 def sft(p: Pairs, o: Options) -> Array:
-    """Plain likelihood of the chosen tokens, one mean over all of the batch, [B] (each entry the same)."""
-    return jnp.full_like(p.nll_w, p.nll_w.sum() / p.length_w.sum())
+    """Plain likelihood of the chosen tokens, [B] (each entry the same)."""
+    return jnp.full_like(p.nll_w, chosen_nll(p))
 
 
 LOSSES = {
@@ -240,11 +245,14 @@ def dpo_loss(
     f_divergence: str = "reverse_kl",
     ld_alpha: float = 1.0,
     discopop_tau: float = 0.05,
+    sft_weight: float = 0.0,
 ) -> tuple[Array, Array, Array]:
     """The mean loss of B pairs and the implicit rewards of both sides, six times [B, T] -> [], [B], [B].
 
     The rewards beta h are what is logged: detached, and of the log-ratio whatever the divergence. ``label_smoothing``
-    is read by robust, exo_pair, aot and aot_unpaired only; ``discopop_tau`` by discopop only.
+    is read by robust, exo_pair, aot and aot_unpaired only; ``discopop_tau`` by discopop only. ``sft_weight`` times
+    the negative log-likelihood of the chosen tokens is added: RPO's alpha (2404.19733, third version, eq. 1), which
+    keeps the chosen from growing unlikely along with the rejected.
     """
     pairs = collect_pairs(
         policy_chosen_logps,
@@ -256,5 +264,6 @@ def dpo_loss(
         f_divergence=f_divergence,
         ld_alpha=ld_alpha,
     )
-    loss = LOSSES[loss_type](pairs, Options(beta, label_smoothing, discopop_tau)).mean()  # [B] -> []
+    preference = LOSSES[loss_type](pairs, Options(beta, label_smoothing, discopop_tau)).mean()  # [B] -> []
+    loss = preference + sft_weight * chosen_nll(pairs)  # []
     return loss, jax.lax.stop_gradient(beta * pairs.h_w), jax.lax.stop_gradient(beta * pairs.h_l)  # [], [B], [B]

@@ -145,9 +145,14 @@ def discopop(p: Pairs, o: Options) -> Tensor:
     return (1 - gate) * -F.logsigmoid(m) + gate * torch.exp(-m)
 
 
+def chosen_nll(p: Pairs) -> Tensor:
+    """Negative log-likelihood of a chosen token: one mean over all of the batch, [B] -> []; of no token it is 0."""
+    return p.nll_w.sum() / p.length_w.sum().clamp(min=1)
+
+
 def sft(p: Pairs, o: Options) -> Tensor:
-    """Plain likelihood of the chosen tokens, one mean over all of the batch, [B] (each entry the same)."""
-    return (p.nll_w.sum() / p.length_w.sum()).expand_as(p.nll_w)
+    """Plain likelihood of the chosen tokens, [B] (each entry the same)."""
+    return chosen_nll(p).expand_as(p.nll_w)
 
 
 LOSSES = {
@@ -238,11 +243,14 @@ def dpo_loss(
     f_divergence: str = "reverse_kl",
     ld_alpha: float = 1.0,
     discopop_tau: float = 0.05,
+    sft_weight: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The mean loss of B pairs and the implicit rewards of both sides, six times [B, T] -> [], [B], [B].
 
     The rewards beta h are what is logged: detached, and of the log-ratio whatever the divergence. ``label_smoothing``
-    is read by robust, exo_pair, aot and aot_unpaired only; ``discopop_tau`` by discopop only.
+    is read by robust, exo_pair, aot and aot_unpaired only; ``discopop_tau`` by discopop only. ``sft_weight`` times
+    the negative log-likelihood of the chosen tokens is added: RPO's alpha (2404.19733, third version, eq. 1), which
+    keeps the chosen from growing unlikely along with the rejected.
     """
     pairs = collect_pairs(
         policy_chosen_logps,
@@ -254,5 +262,6 @@ def dpo_loss(
         f_divergence=f_divergence,
         ld_alpha=ld_alpha,
     )
-    loss = LOSSES[loss_type](pairs, Options(beta, label_smoothing, discopop_tau)).mean()  # [B] -> []
+    preference = LOSSES[loss_type](pairs, Options(beta, label_smoothing, discopop_tau)).mean()  # [B] -> []
+    loss = preference + sft_weight * chosen_nll(pairs)  # []
     return loss, (beta * pairs.h_w).detach(), (beta * pairs.h_l).detach()  # [], [B], [B]

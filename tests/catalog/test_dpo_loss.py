@@ -89,6 +89,22 @@ def test_the_plain_sigmoid_ignores_label_smoothing() -> None:
     assert plain != result("trl", case, loss_type="robust", label_smoothing=0.1).outputs["loss"]
 
 
+def test_trl_adds_the_likelihood_by_a_second_loss_type() -> None:
+    case = EDGES["no padding"]
+    alone, both, nll = (
+        result("trl", case, **knobs).outputs["loss"] for knobs in ({}, {"sft_weight": 0.5}, {"loss_type": "sft"})
+    )
+    assert both == pytest.approx(alone + 0.5 * nll, rel=1e-14)
+    assert _trl.dpo_trainer().loss_types == ["sft"]
+
+
+def test_a_likelihood_of_no_token_is_outside_of_the_domain_since_trl_has_no_number_for_it() -> None:
+    case = EDGES["both completions wholly masked"]
+    assert np.isnan(result("trl", case, sft_weight=1.0).outputs["loss"])
+    weighted = replace(case, knobs={**case.knobs, "sft_weight": 1.0})
+    assert "no token" in (CONTRACT.implementation("trl").accepts(weighted) or "")
+
+
 def test_rewards_are_log_ratios_whatever_the_loss() -> None:
     case = EDGES["no padding"]
     plain = result("trl", case).outputs["chosen_rewards"]

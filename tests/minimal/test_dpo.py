@@ -82,6 +82,22 @@ def test_sft_is_cross_entropy_over_all_chosen_tokens(dpo: Twin) -> None:
     assert value == pytest.approx(-tokens.mean())
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_likelihood_term_is_added_with_its_weight_and_the_preference_keeps_its_own(dpo: Twin, name: str) -> None:
+    given, options = batch(), {"loss_type": name, "label_smoothing": SMOOTHING.get(name, 0.0)}
+    alone, both = (loss(dpo, given, **options, sft_weight=weight) for weight in (0.0, 0.5))
+    nll = -given["policy_chosen_logps"][given["chosen_mask"]].mean()
+    assert both[0] - alone[0] == pytest.approx(0.5 * nll)
+    np.testing.assert_array_equal(both[1:], alone[1:])
+    assert both[0] != pytest.approx(0.5 * alone[0] + nll)
+
+
+def test_without_a_chosen_token_there_is_no_likelihood(dpo: Twin) -> None:
+    given = batch()
+    given["chosen_mask"] = np.zeros_like(given["chosen_mask"])
+    assert loss(dpo, given, sft_weight=1.0)[0] == loss(dpo, given)[0]
+
+
 @pytest.mark.parametrize("divergence", ["reverse_kl", "forward_kl", "js_divergence"])
 def test_a_divergence_scores_the_reference_at_zero(dpo: Twin, divergence: str) -> None:
     zero, slope = dpo("divergence_scores", np.array([0.0, 1e-6]), f_divergence=divergence)
@@ -159,7 +175,7 @@ def test_jax_compiles_with_all_numbers_traced(name: str) -> None:
     from minimal.post_training import dpo_jax
 
     given = {key: jax.numpy.asarray(array) for key, array in batch().items()}
-    numbers = {"beta": 0.2, "label_smoothing": 0.1, "ld_alpha": 0.5, "discopop_tau": 0.05}
+    numbers = {"beta": 0.2, "label_smoothing": 0.1, "ld_alpha": 0.5, "discopop_tau": 0.05, "sft_weight": 0.5}
     compiled = jax.jit(dpo_jax.dpo_loss, static_argnames=("loss_type", "f_divergence"))
     for ours, eager in zip(
         compiled(**given, **numbers, loss_type=name),

@@ -1,0 +1,81 @@
+"""``position-ids``: every implementation keeps it, every deviation breaks it, and the references part at padding only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from annotator.catalog import contract, position_ids
+from annotator.contracts import Case, Kill, conform, dialect_is_real, power
+from annotator.contracts.running import run
+
+CONTRACT = contract("position-ids")
+EDGES = {case.label: case for case in CONTRACT.edges()}
+REFERENCES = ("verl", "verl-images", "trl")
+
+
+def positions(name: str, case: Case) -> np.ndarray:
+    item = CONTRACT.implementation(name)
+    case = replace(case, knobs={**case.knobs, **item.dialect})
+    return run(CONTRACT, item.call, item.backend, case).outputs["position_ids"]
+
+
+@pytest.fixture(scope="module")
+def kills() -> dict[str, Kill]:
+    return {kill.deviation: kill for kill in power(CONTRACT, examples=15, dtypes=("float64",))}
+
+
+@pytest.mark.parametrize(
+    "names", [(*REFERENCES, "minimal-torch"), pytest.param(("minimal-jax",), marks=pytest.mark.slow)]
+)
+def test_every_implementation_conforms(names: tuple[str, ...]) -> None:
+    findings = conform(CONTRACT, names=names, examples=15)
+    assert {finding.implementation for finding in findings} == set(names)
+    for finding in findings:
+        assert finding.passed, "\n".join([finding.line(), *finding.witness_lines()])
+
+
+@pytest.mark.parametrize("name", [deviation.name for deviation in CONTRACT.deviations])
+def test_every_deviation_is_caught(kills: dict[str, Kill], name: str) -> None:
+    assert kills[name].caught, kills[name].line()
+
+
+def test_a_deviation_in_an_implementations_place_does_not_conform() -> None:
+    deviation = next(item for item in CONTRACT.deviations if item.name == "slots-counted")
+    impostor = replace(CONTRACT.implementation("minimal-torch"), call=deviation.call)
+    broken = replace(CONTRACT, implementations=(CONTRACT.implementation("verl"), impostor))
+    findings = conform(broken, names=("minimal-torch",), dtypes=("float64",), examples=5)
+    assert [finding.passed for finding in findings] == [False]
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_the_dialect_is_real(name: str) -> None:
+    assert dialect_is_real(CONTRACT, name, examples=15) == []
+
+
+def test_the_references_agree_on_real_tokens_and_nowhere_else() -> None:
+    case = EDGES["holes: a prompt that ends before its response begins"]
+    real = case.inputs["attention_mask"]
+    found = [positions(name, case) for name in REFERENCES]
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        np.testing.assert_array_equal(found[one][real], found[other][real])
+        assert (found[one] != found[other])[~real].any()
+
+
+def test_eight_bits_would_not_do() -> None:
+    """The edge that shows it is long enough, and verl is handed int64 by its callers."""
+    case = EDGES["more tokens than eight bits count"]
+    assert positions("verl", case).max() == 279
+
+
+def test_what_runs_is_that_of_the_pins() -> None:
+    import inspect
+
+    verl = position_ids._module("verl:verl.utils.model").compute_position_id_with_mask
+    trl = position_ids._module("trl:trl.experimental.utils").get_reward
+    for name, function in (("verl", verl), ("trl", trl)):
+        file = inspect.getsourcefile(function)
+        assert any(part.startswith(f"{name}-") for part in Path(file or "").resolve().parts), file
