@@ -238,6 +238,13 @@ def _real(mask: Any) -> Any:
     return mask.long()
 
 
+def _going_on(counts: Any, mask: Any) -> Any:
+    """Right at real tokens; a padded slot is numbered by its distance from the first token."""
+    import torch
+
+    return torch.where(mask, counts - 1, (_slots(mask) - 1 - _first_real(mask)).clamp(min=0))
+
+
 DEVIATIONS = (
     Deviation(
         name="slots-counted",
@@ -311,9 +318,9 @@ DEVIATIONS = (
     ),
     Deviation(
         name="padding-goes-on-counting",
-        wrong="padded slots after the text go on counting",
-        right="they hold one value",
-        call=functools.partial(_variant, fill=lambda counts, mask: (_slots(mask) - 1 - _first_real(mask)).clamp(min=0)),
+        wrong="padded slots after the text go on counting, whatever the rule for them",
+        right="they hold what the rule says",
+        call=functools.partial(_variant, fill=_going_on),
     ),
 )
 

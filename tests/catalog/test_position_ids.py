@@ -1,4 +1,4 @@
-"""``position-ids``: every implementation keeps it, every deviation breaks it, and the references part at padding only."""
+"""``position-ids``: every implementation keeps it, every deviation breaks it; references part at padding only."""
 
 from __future__ import annotations
 
