@@ -22,12 +22,17 @@ def check(workspace: Workspace) -> list[Problem]:
     with Index.open(workspace) as index:
         found = readings.check(workspace, index)
     found += _claims(workspace)
-    found += [Problem(item.place, item.message) for item in proofs.check(workspace)]
+    found += [Problem(item.place, item.message) for item in proofs.check(workspace) if item.device == "cpu"]
     if (workspace.site / "index.html").is_file():
         from annotator.site import dead_links
 
         found += dead_links(workspace.site)
     return found
+
+
+def notes(workspace: Workspace) -> list[Problem]:
+    """Proofs of other devices that are stale. The site shows them so; only a machine with that device can renew them."""
+    return [Problem(item.place, item.message) for item in proofs.check(workspace) if item.device != "cpu"]
 
 
 def _claims(workspace: Workspace) -> Iterator[Problem]:

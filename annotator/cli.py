@@ -243,6 +243,7 @@ def serve(host: str, port: int) -> None:
 def check(as_json: bool) -> None:
     """Whether every anchor, link, claim and proof holds."""
     from annotator.checking import check as run
+    from annotator.checking import notes
 
     problems = run(_workspace())
     if as_json:
@@ -250,6 +251,8 @@ def check(as_json: bool) -> None:
     else:
         for problem in problems:
             click.echo(f"{problem.place}: {problem.message}")
+        for note in notes(_workspace()):
+            click.echo(dim(f"note: {note.place}: {note.message}"))
         click.echo(verdict(not problems, "everything holds" if not problems else f"{len(problems)} problems"))
     sys.exit(1 if problems else 0)
 
@@ -297,18 +300,20 @@ def conform(
         sys.exit(_power(chosen, as_json))
     if record:
         _workspace().ask_for_checkout("annotator conform --record")
-    findings = []
+    findings: list[Any] = []
+    path = None
     with Bar("cases") as bar:
         options = {"names": names, "device": device, "dtypes": dtypes, "examples": examples, "progress": bar}
         for item, found in package.conform_all(chosen, jobs=jobs, ray=ray, **options):
             findings += found
+            if record and any(finding.passed for finding in found):  # at once: a later one may outlast the machine
+                path = package.proofs.record(_workspace(), found)
             if not as_json:
                 _show_findings(item.name, found)
     if as_json:
         emit([finding.to_json() for finding in findings])
     if record:
-        path = package.proofs.record(_workspace(), findings)
-        click.echo(f"recorded in {path}", err=True)
+        click.echo(f"recorded in {path}" if path else "nothing passed, hence nothing is recorded", err=True)
     sys.exit(0 if all(finding.passed for finding in findings) else 1)
 
 

@@ -40,6 +40,7 @@ class Stale:
 
     place: str
     message: str
+    device: str = "cpu"
 
 
 def record(
@@ -229,11 +230,18 @@ def _lines(data: bytes, node: Any) -> tuple[int, bytes]:
 
 
 def device_name(device: str) -> str:
-    """The name of a device's file: ``cpu``, or the GPU's own name in small letters."""
+    """The name of a device's file: ``cpu``, or the GPU's own name in small letters.
+
+    Raises:
+        ContractError: this machine has no such device.
+    """
     if device == "cpu":
         return "cpu"
     import torch
 
+    if not torch.cuda.is_available():
+        remedy = "record where the device is"
+        raise ContractError("proofs", expected=f"a {device} to name the file by", found="none here", remedy=remedy)
     return re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name(device).lower()).strip("-")
 
 
@@ -283,7 +291,10 @@ def stale(workspace: Workspace, contract: Contract, proof: Mapping[str, Any]) ->
 
 
 def check(workspace: Workspace, contracts: Iterable[Contract] | None = None) -> list[Stale]:
-    """Stale entries on every device, entries of unknown contracts, and what has no proof on the CPU yet."""
+    """Stale entries on every device, entries of unknown contracts, and what has no proof on the CPU yet.
+
+    Of another device nothing is missing: which references can run there is for that machine to say.
+    """
     known = _contracts(contracts)
     recorded = load(workspace)
     found = [item for device, entries in recorded.items() for item in _unsound(workspace, device, entries, known)]
@@ -296,6 +307,7 @@ def check(workspace: Workspace, contracts: Iterable[Contract] | None = None) -> 
 
 
 _REMEDY = "run annotator conform --record"
+_ELSEWHERE = "run make proofs-cuda on a machine that has this device"
 
 
 def _unsound(
@@ -305,7 +317,8 @@ def _unsound(
         contract = known.get(item["contract"])
         reason = stale(workspace, contract, item) if contract else "the catalogue has no such contract"
         if reason:
-            yield Stale(_place(workspace, device, _key(item)), f"{reason}; {_REMEDY}")
+            remedy = _REMEDY if device == "cpu" else _ELSEWHERE
+            yield Stale(_place(workspace, device, _key(item)), f"{reason}; {remedy}", device)
 
 
 def _place(workspace: Workspace, device: str, key: tuple[str, ...]) -> str:

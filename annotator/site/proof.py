@@ -130,8 +130,15 @@ def _problems(rows: tuple[Row, ...], missing: int) -> Iterator[str]:
 
 
 def _remarks(rows: tuple[Row, ...]) -> Iterator[str]:
-    if rows and all(r.device == "cpu" for r in rows):
+    """That there is no proof from a GPU, or what is missing of one: it may lack a reference that this project has."""
+    others = dict.fromkeys(r.device for r in rows if r.device != "cpu")
+    if rows and not others:
         yield "Not yet run on a GPU."
+    for device in others:
+        there = {(r.implementation, r.reference) for r in rows if r.device == device}
+        lacking = dict.fromkeys(r.implementation for r in rows if (r.implementation, r.reference) not in there)
+        if lacking:
+            yield f"Not shown on {device}: {', '.join(lacking)}."
 
 
 def _facts(entries: Iterable[Mapping[str, Any]]) -> Iterator[str]:

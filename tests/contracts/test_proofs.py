@@ -137,6 +137,46 @@ def test_an_entry_of_nothing_known(workspace):
     assert any("has no implementation 'minimal-numpy' any more" in line for line in _messages(workspace, gone))
 
 
+def _on_a_gpu(workspace, findings=None):
+    return proofs.record(workspace, findings or _findings(), [_contract()], device="some-gpu")
+
+
+def test_of_another_device_nothing_is_missing_and_what_is_stale_is_said(workspace):
+    _record(workspace)
+    _on_a_gpu(workspace, _findings()[:1])
+    assert _messages(workspace) == []
+    (workspace.root / "minimal/toy_numpy.py").write_text("x = 2\n")
+    _record(workspace)
+    assert _messages(workspace) == []  # the entry of the GPU does not rest on that file
+    _on_a_gpu(workspace)
+    (workspace.root / "minimal/toy_numpy.py").write_text("x = 3\n")
+    _record(workspace)
+    found = proofs.check(workspace, [_contract()])
+    assert {item.device for item in found} == {"some-gpu"}
+    assert all("tests/proofs/some-gpu.json" in item.place and "make proofs-cuda" in item.message for item in found)
+
+
+def test_dtypes_below_float32_belong_to_a_gpu_or_are_asked_for():
+    made = _contract()
+    dtypes = {device: {dtype for _, _, dtype in proofs.plan(made, device)} for device in ("cpu", "cuda")}
+    assert dtypes == {"cpu": {"float64", "float32"}, "cuda": {"float64", "float32", "bfloat16", "float16"}}
+    asked = list(proofs.plan(made, "cpu", ["bfloat16"]))
+    assert {(item.name, dtype) for _, item, dtype in asked} == {("ref", "bfloat16"), ("minimal-numpy", "bfloat16")}
+    assert {key[3] for key in proofs.expected(made)} == dtypes["cpu"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ("float64", "float32", "bfloat16", "float16")),
+        ({"dtypes": ("float32",), "low": ("bfloat16",)}, ("float32", "bfloat16")),
+        ({"dtypes": ("float64",)}, ("float64",)),
+    ],
+)
+def test_what_counts_has_no_dtype_below_float32(changes, expected):
+    assert dataclasses.replace(toy.REFERENCE, **changes).all_dtypes == expected
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"entries": [{}]}', "[1]"])
 def test_an_unreadable_file_is_named(workspace, text):
     workspace.proofs.mkdir(parents=True)

@@ -83,6 +83,13 @@ def test_a_gpu_proof_takes_the_remark_away(workspace: Workspace, monkeypatch: py
     assert "some-gpu" in html(found)
 
 
+def test_what_a_gpu_has_not_shown_is_said(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    partly = [item for item in entries(workspace, device="cuda") if item["implementation"] != "trl"]
+    found = card(workspace, monkeypatch, {"cpu": entries(workspace), "some-gpu": partly})
+    assert found.remarks == ("Not shown on some-gpu: trl.",)
+    assert found.problems == ()
+
+
 def test_a_missing_result_is_said_in_red(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     found = card(workspace, monkeypatch, {"cpu": entries(workspace)[1:]})
     assert found.problems == ("Missing: 1 results that this contract promises are not recorded.",)
