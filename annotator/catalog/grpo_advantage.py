@@ -14,7 +14,20 @@ from typing import TYPE_CHECKING, Any
 from annotator import pins
 from annotator.catalog import _trl
 from annotator.catalog._third_party import default_dtype, quiet
-from annotator.contracts.model import Case, Contract, Deviation, Implementation, Input, Knob, Output
+from annotator.contracts import probes
+from annotator.contracts.model import (
+    Case,
+    Contract,
+    Deviation,
+    Implementation,
+    Input,
+    Knob,
+    Output,
+    Probe,
+    Rewriting,
+    Runner,
+    Stage,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -417,6 +430,72 @@ DEVIATIONS = (
 )
 
 
+# Stages and rewritings ------------------------------------------------------------------------------------------------
+
+
+def _stage_scores(token_level_rewards: Any) -> Any:
+    from minimal.post_training import grpo_torch
+
+    return grpo_torch.outcome_scores(token_level_rewards)
+
+
+def _stage_centred(scores: Any, group: Any, singleton: str) -> Any:
+    from minimal.post_training import grpo_torch
+
+    return grpo_torch.centred_scores(scores, group, singleton=singleton)
+
+
+def _stage_stds(scores: Any, group: Any, scale: str, singleton: str) -> Any:
+    from minimal.post_training import grpo_torch
+
+    return grpo_torch.score_stds(scores, group, scale=scale, singleton=singleton)
+
+
+def _stage_scaled(centred: Any, stds: Any, eps: float, scale: str) -> Any:
+    from minimal.post_training import grpo_torch
+
+    return grpo_torch.scaled_scores(centred, stds, eps=eps, scale=scale)
+
+
+def _stage_advantages(scaled: Any, response_mask: Any) -> Any:
+    from minimal.post_training import grpo_torch
+
+    return grpo_torch.token_weights(scaled, response_mask)
+
+
+STAGES = (
+    Stage("scores", ("B",), "reward of each response", _stage_scores, "reward"),
+    Stage("centred", ("B",), "reward less its group's mean", _stage_centred, "reward"),
+    Stage("stds", ("B",), "what it is divided by, less eps", _stage_stds, "reward"),
+    Stage("scaled", ("B",), "advantage of each response", _stage_scaled),
+    Stage("advantages", ("B", "T"), "advantage of each token", _stage_advantages),
+)
+
+
+def _pairwise(
+    token_level_rewards: Any, response_mask: Any, group: Any, *, eps: float, scale: str, singleton: str
+) -> Outputs:
+    """No group is formed: a matrix says which rows belong together, and all are compared with all."""
+    import torch
+
+    rewards = token_level_rewards.sum(dim=-1)
+    together = (group[:, None] == group[None, :]).to(rewards)  # [B, B]
+    pool = torch.ones_like(together) if scale == "batch" else together
+    apart = rewards[:, None] - rewards[None, :]  # [B, B]
+    size, pooled = together.sum(dim=1), pool.sum(dim=1)  # [B]
+    centred = (together * apart).sum(dim=1) / size
+    squares = torch.einsum("ij,jk,ik->i", pool, apart**2, pool)
+    spread = (squares / (2 * pooled * (pooled - 1)).clamp(min=1)).sqrt()
+    keep = (size == 1) & (singleton == "raw")
+    centred = torch.where(keep, rewards, centred)
+    spread = torch.where(keep & (scale == "group"), 1.0, spread)
+    weight = centred if scale == "none" else centred / (spread + eps)
+    return {"advantages": torch.where(response_mask, weight[:, None], 0.0)}
+
+
+REWRITINGS = (Rewriting("pairwise", "mean and variance from the differences of all pairs of a group", _pairwise),)
+
+
 # Contract -------------------------------------------------------------------------------------------------------------
 
 KNOBS = (
@@ -435,6 +514,54 @@ KNOBS = (
     ),
 )
 
+INPUTS = (
+    Input("token_level_rewards", ("B", "T"), "float", "Reward of each token; finite in masked slots too.", "reward"),
+    Input("response_mask", ("B", "T"), "bool", "True at the tokens that the policy wrote; holes are allowed."),
+    Input("group", ("B",), "int", "Label of the prompt of each row, 0 or more; rows may lie anywhere."),
+)
+
+OUTPUTS = (Output("advantages", ("B", "T"), "Weight of each token; 0 where the mask is off.", "reward or none"),)
+
+AXES = probes.axes_of(INPUTS, OUTPUTS)
+
+
+def _by_prompt(case: Case) -> list[np.ndarray]:
+    """Micro-batches that leave groups whole: one a prompt. Statistics of the batch cannot be cut."""
+    import numpy as np
+
+    group = case.inputs["group"]
+    return [] if case.knobs["scale"] == "batch" else [np.flatnonzero(group == label) for label in np.unique(group)]
+
+
+def _renamed(case: Case) -> Case:
+    """Other labels for the same groups, in another order."""
+    return Case({**case.inputs, "group": 3 * (case.inputs["group"].max() - case.inputs["group"])}, case.knobs)
+
+
+def _labels(run: Runner, case: Case) -> float | None:
+    return probes.apart(run(_renamed(case)), run(case), case)
+
+
+def _raised(run: Runner, case: Case) -> float | None:
+    """A constant for every response: the advantages stay, for all that are compared with anything."""
+    import numpy as np
+
+    group, rewards = case.inputs["group"], case.inputs["token_level_rewards"]
+    if case.knobs["singleton"] == "raw" and np.unique(group, return_counts=True)[1].min() == 1:
+        return None
+    raised = rewards.copy()
+    raised[:, -1] += 2.0 ** np.ceil(np.log2(max(np.abs(rewards).max(), 2.0**-40)))
+    return probes.apart(run(Case({**case.inputs, "token_level_rewards": raised}, case.knobs)), run(case), case)
+
+
+PROBES = (
+    probes.padding(AXES, "T", {"token_level_rewards": 0.0, "response_mask": False}),
+    probes.permutation(AXES, "B"),
+    probes.split(AXES, "B", parts=_by_prompt),
+    Probe("labels", "other labels for the same groups change nothing", _labels),
+    Probe("baseline", "a constant added to every reward changes nothing", _raised),
+)
+
 CONTRACT = Contract(
     name="grpo-advantage",
     kind="value",
@@ -445,17 +572,14 @@ CONTRACT = Contract(
         " rewards, masked slots included. Advantages are weights: no gradient passes. DeepSeekMath, arXiv 2402.03300,"
         " section 4.1.2."
     ),
-    inputs=(
-        Input(
-            "token_level_rewards", ("B", "T"), "float", "Reward of each token; finite in masked slots too.", "reward"
-        ),
-        Input("response_mask", ("B", "T"), "bool", "True at the tokens that the policy wrote; holes are allowed."),
-        Input("group", ("B",), "int", "Label of the prompt of each row, 0 or more; rows may lie anywhere."),
-    ),
-    outputs=(Output("advantages", ("B", "T"), "Weight of each token; 0 where the mask is off.", "reward or none"),),
+    inputs=INPUTS,
+    outputs=OUTPUTS,
     knobs=KNOBS,
     cases=_cases,
     edges=_edges,
     implementations=IMPLEMENTATIONS,
     deviations=DEVIATIONS,
+    probes=PROBES,
+    stages=STAGES,
+    rewritings=REWRITINGS,
 )

@@ -58,6 +58,30 @@ def batch_std(scores: Tensor) -> Tensor:
     return group_stds(scores, everyone)[0]  # []
 
 
+def kept_alone(scores: Tensor, group: Tensor, *, singleton: str = "raw") -> Tensor:
+    """Where a response keeps its reward since there is none to compare it with, [B], [B] -> [B]."""
+    return (group_sums(torch.ones_like(scores), group_numbers(group)) == 1) & (singleton == "raw")  # [B]
+
+
+def centred_scores(scores: Tensor, group: Tensor, *, singleton: str = "raw") -> Tensor:
+    """r_i - mean(r), [B], [B] -> [B]."""
+    means = group_means(scores, group_numbers(group))  # [B]
+    return torch.where(kept_alone(scores, group, singleton=singleton), scores, scores - means)
+
+
+def score_stds(scores: Tensor, group: Tensor, *, scale: str = "group", singleton: str = "raw") -> Tensor:
+    """What each centred reward is divided by, less eps, [B], [B] -> [B]."""
+    if scale == "batch":
+        return batch_std(scores).expand_as(scores)  # [B]
+    keep = kept_alone(scores, group, singleton=singleton)  # [B]
+    return torch.where(keep, 1.0, group_stds(scores, group_numbers(group)))
+
+
+def scaled_scores(centred: Tensor, stds: Tensor, *, eps: float = 1e-6, scale: str = "group") -> Tensor:
+    """(r_i - mean(r)) / (std(r) + eps), or the centred reward alone, [B], [B] -> [B]."""
+    return centred if scale == "none" else centred / (stds + eps)
+
+
 def group_advantages(
     scores: Tensor, group: Tensor, *, eps: float = 1e-6, scale: str = "group", singleton: str = "raw"
 ) -> Tensor:
@@ -67,15 +91,14 @@ def group_advantages(
     batch, ``"none"`` nothing (Dr. GRPO). ``singleton``: a group of one has nothing to compare with; ``"raw"`` takes
     its mean as 0 and its std as 1, so that the response keeps its reward; ``"zero"`` takes the mean that it has.
     """
-    number = group_numbers(group)  # [B]
-    alone = group_sums(torch.ones_like(scores), number) == 1  # [B]
-    keep = alone & (singleton == "raw")  # [B]
-    centred = torch.where(keep, scores, scores - group_means(scores, number))  # [B]
-    if scale == "none":
-        return centred
-    if scale == "batch":
-        return centred / (batch_std(scores) + eps)
-    return centred / (torch.where(keep, 1.0, group_stds(scores, number)) + eps)
+    centred = centred_scores(scores, group, singleton=singleton)  # [B]
+    stds = score_stds(scores, group, scale=scale, singleton=singleton)  # [B]
+    return scaled_scores(centred, stds, eps=eps, scale=scale)
+
+
+def token_weights(advantages: Tensor, response_mask: Tensor) -> Tensor:
+    """A response's advantage on each of its tokens, 0 where the mask is off, [B], [B, T] -> [B, T]; detached."""
+    return (advantages[:, None] * response_mask).detach()  # [B, 1] * [B, T] -> [B, T]
 
 
 def grpo_advantages(
@@ -93,4 +116,4 @@ def grpo_advantages(
     """
     scores = outcome_scores(token_level_rewards)  # [B, T] -> [B]
     advantages = group_advantages(scores, group, eps=eps, scale=scale, singleton=singleton)  # [B]
-    return (advantages[:, None] * response_mask).detach()  # [B, 1] * [B, T] -> [B, T]
+    return token_weights(advantages, response_mask)  # [B], [B, T] -> [B, T]
