@@ -49,6 +49,11 @@ def _liger() -> Any:
         return pins.load("liger-kernel:liger_kernel.chunked_loss.grpo_loss").LigerFusedLinearGRPOFunction
 
 
+def _finite(bound: float) -> float | None:
+    """No bound is None in TRL and Liger."""
+    return bound if math.isfinite(bound) else None
+
+
 def share(logged: Any, mask: Any, like: Any) -> Any:
     """A fraction of the mask's tokens that a library logs as a float32 number, in the dtype of the tensor ``like``.
 
@@ -70,13 +75,13 @@ def verl_loss(
     *,
     clip_low: float,
     clip_high: float,
-    dual_clip: float | None,
+    dual_clip: float,
     weighted: bool,
     aggregation: str,
     horizon: float,
     counts: str,
 ) -> Outputs:
-    """``compute_policy_loss_vanilla``. Its c is a number always: infinity is none."""
+    """``compute_policy_loss_vanilla``."""
     sizes = {"dp_size": dp_size, "batch_num_tokens": batch_num_tokens, "global_batch_size": global_batch_size}
     config = _actor_config()(
         strategy="fsdp",
@@ -84,7 +89,7 @@ def verl_loss(
         ppo_micro_batch_size_per_gpu=1,
         clip_ratio_low=clip_low,
         clip_ratio_high=clip_high,
-        clip_ratio_c=math.inf if dual_clip is None else dual_clip,
+        clip_ratio_c=dual_clip,
         global_batch_info={
             "loss_scale_factor": horizon,
             **({name: int(size) for name, size in sizes.items()} if counts == "global" else {}),
@@ -115,7 +120,7 @@ def trl_loss(
     *,
     clip_low: float,
     clip_high: float,
-    dual_clip: float | None,
+    dual_clip: float,
     weighted: bool,
     kl_coef: float,
     kl_by_ratio: bool,
@@ -142,7 +147,7 @@ def trl_loss(
         "max_completion_length": horizon,
         "current_gradient_accumulation_steps": steps,
     }
-    options = {"delta": dual_clip, "use_bias_correction_kl": kl_by_ratio, "steps_per_generation": steps}
+    options = {"delta": _finite(dual_clip), "use_bias_correction_kl": kl_by_ratio, "steps_per_generation": steps}
     processes = int(dp_size) if counts == "global" else 1
     batch = _trl_batch(response_mask) | {
         "advantages": advantages,
@@ -186,7 +191,7 @@ def liger_loss(
     *,
     clip_low: float,
     clip_high: float,
-    dual_clip: float | None,
+    dual_clip: float,
     weighted: bool,
     kl_coef: float,
     kl_by_ratio: bool,
@@ -216,7 +221,7 @@ def liger_loss(
         loss_type=TRL_LOSSES[aggregation, counts],
         max_completion_length=horizon,
         vllm_is_ratio=rollout_weights if weighted else None,
-        delta=dual_clip,
+        delta=_finite(dual_clip),
         use_bias_correction_kl=kl_by_ratio,
         num_items_in_batch=tokens,
     )

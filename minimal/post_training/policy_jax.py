@@ -15,6 +15,8 @@ Axes: B responses in the batch, T padded response length. Log-probabilities and 
 advantage; ratios and weights have none.
 """
 
+import math
+
 import jax.numpy as jnp
 from jax import Array
 
@@ -30,14 +32,14 @@ def select(values: Array, mask: Array) -> Array:
 
 
 def log_ratios(
-    log_probs: Array, old_log_probs: Array, response_mask: Array, *, max_log_ratio: float | None = None
+    log_probs: Array, old_log_probs: Array, response_mask: Array, *, max_log_ratio: float = math.inf
 ) -> Array:
-    """log r_t, 0 at masked slots, [B, T] -> [B, T]; kept within +-``max_log_ratio`` unless that is None.
+    """log r_t, 0 at masked slots, [B, T] -> [B, T]; kept within +-``max_log_ratio``.
 
     Beyond the limit there is no gradient left, and no overflow either.
     """
     log_ratio = select(log_probs, response_mask) - select(old_log_probs, response_mask)  # [B, T]
-    return log_ratio if max_log_ratio is None else jnp.clip(log_ratio, -max_log_ratio, max_log_ratio)  # [B, T]
+    return jnp.clip(log_ratio, -max_log_ratio, max_log_ratio)  # [B, T]
 
 
 def ratios(log_ratio: Array) -> Array:
@@ -46,10 +48,10 @@ def ratios(log_ratio: Array) -> Array:
 
 
 def clipped_losses(
-    ratio: Array, advantages: Array, *, clip_low: float = 0.2, clip_high: float = 0.2, dual_clip: float | None = None
+    ratio: Array, advantages: Array, *, clip_low: float = 0.2, clip_high: float = 0.2, dual_clip: float = math.inf
 ) -> Array:
-    """-min(min(r, c) A, clip(r, 1 - low, 1 + high) A), [B, T] -> [B, T]; no c where ``dual_clip`` is None."""
-    bounded = ratio if dual_clip is None else jnp.minimum(ratio, dual_clip)  # [B, T]
+    """-min(min(r, c) A, clip(r, 1 - low, 1 + high) A), [B, T] -> [B, T]; ``dual_clip`` is c."""
+    bounded = jnp.minimum(ratio, dual_clip)  # [B, T]
     clipped = jnp.clip(ratio, 1 - clip_low, 1 + clip_high)  # [B, T]
     return jnp.maximum(-advantages * bounded, -advantages * clipped)  # [B, T]
 
@@ -81,7 +83,7 @@ def token_losses(
     *,
     clip_low: float = 0.2,
     clip_high: float = 0.2,
-    dual_clip: float | None = None,
+    dual_clip: float = math.inf,
     weighted: bool = False,
     kl_coef: float = 0.0,
     kl_by_ratio: bool = False,
@@ -144,8 +146,8 @@ def policy_loss(
     *,
     clip_low: float = 0.2,
     clip_high: float = 0.2,
-    dual_clip: float | None = None,
-    max_log_ratio: float | None = None,
+    dual_clip: float = math.inf,
+    max_log_ratio: float = math.inf,
     weighted: bool = False,
     kl_coef: float = 0.0,
     kl_by_ratio: bool = False,
