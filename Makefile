@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export HF_HUB_OFFLINE = 1
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: help site serve test zoo check lint conform proofs bench clean
+.PHONY: help site serve test zoo check lint conform proofs mutants bench clean
 
 help:
 	@echo "make site     make the environment, fetch the pins, index them, build the site"
@@ -16,6 +16,7 @@ help:
 	@echo "make check    the fast part: lint, types, tests that take no references (under 3 minutes)"
 	@echo "make zoo      user files with known deviations, each through a whole diff (four minutes)"
 	@echo "make proofs   run every contract and record the proofs of this machine's CPU"
+	@echo "make mutants  small faults put into minimal/ one at a time: the contracts must see them"
 	@echo "make bench    the tables of benchmarks/"
 
 $(VENV)/.base:
@@ -64,6 +65,10 @@ conform: $(VENV)/.test
 
 proofs: $(VENV)/.test
 	$(BIN)/annotator conform --record
+
+mutants: $(VENV)/.test
+	$(BIN)/annotator fetch
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants --jobs 2
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/index.py
