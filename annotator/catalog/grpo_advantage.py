@@ -282,6 +282,7 @@ def _variant(
     spread: Any = None,
     divide: Any = None,
     number: Any = None,
+    shown: Any = None,
 ) -> Outputs:
     """The advantage with one part replaced. A part left out is the right one, from the minimal version."""
     import torch
@@ -296,7 +297,7 @@ def _variant(
     std = (spread or right.group_stds)(scores, groups)
     std = right.batch_std(scores) if scale == "batch" else torch.where(keep, 1.0, std)
     scaled = centred if scale == "none" else (divide or (lambda x, s, e: x / (s + e)))(centred, std, eps)
-    return {"advantages": scaled[:, None] * response_mask}
+    return {"advantages": scaled[:, None] * (shown or (lambda mask: mask))(response_mask)}
 
 
 def _population_std(scores: Any, groups: Any) -> Any:
@@ -314,10 +315,6 @@ def _length_weighted_mean(token_level_rewards: Any, response_mask: Any, group: A
         return right.group_sums(scores * length, groups) / right.group_sums(length, groups).clamp(min=1)
 
     return _variant(token_level_rewards, response_mask, group, centre=centre, **knobs)
-
-
-def _unmasked(token_level_rewards: Any, response_mask: Any, group: Any, **knobs: Any) -> Outputs:
-    return _variant(token_level_rewards, response_mask.new_ones(response_mask.shape), group, **knobs)
 
 
 def _always_zero(token_level_rewards: Any, response_mask: Any, group: Any, *, singleton: str, **knobs: Any) -> Outputs:
@@ -417,7 +414,7 @@ DEVIATIONS = (
         name="mask-forgotten",
         wrong="masked slots get the advantage too",
         right="they get 0",
-        call=_unmasked,
+        call=functools.partial(_variant, shown=lambda mask: mask.new_ones(mask.shape)),
         seen_in="verl #2506",
         zoo=12,
     ),
