@@ -1,8 +1,8 @@
 """The contract ``terminal-reward``: the score of a response becomes the reward of its last token.
 
 Bound to verl, twice: to the reward loop that its trainers use, and to the older batch manager. Both count tokens and
-take the count less one for the last place: right for the attention mask of a response, wrong for a mask with holes. Both
-write float32 whatever they are given.
+take the count less one for the last place: right for the attention mask of a response, wrong for a mask with holes.
+Both write float32 whatever they are given.
 """
 
 from __future__ import annotations

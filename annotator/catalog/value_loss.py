@@ -379,7 +379,7 @@ def _by_distance(
     losses = torch.where(further, near - returns, value_preds - returns).pow(2) / 2
     rows = [row[kept] for row, kept in zip(losses, response_mask, strict=True) if kept.any()]
     count = response_mask.sum()
-    total = {
+    total: Any = {
         "token-mean": lambda: torch.cat(rows).mean(),
         "token-sum": lambda: torch.cat(rows).sum(),
         "seq-mean-token-sum": lambda: torch.stack([row.sum() for row in rows]).mean(),
