@@ -46,7 +46,7 @@ def _core_algos() -> Any:
         return pins.load("verl:verl.trainer.ppo.core_algos")
 
 
-def _verl(log_prob: Any, ref_log_prob: Any, *, estimator: str, gradient: str, clamp: bool) -> Outputs:
+def _verl(log_prob: Any, ref_log_prob: Any, *, estimator: str, gradient: str) -> Outputs:
     name = estimator + "+" * (gradient == "k2")
     return {"kl": _core_algos().kl_penalty(log_prob, ref_log_prob, kl_penalty=name)}
 
@@ -54,7 +54,7 @@ def _verl(log_prob: Any, ref_log_prob: Any, *, estimator: str, gradient: str, cl
 def _verl_accepts(case: Case) -> str | None:
     if case.knobs["gradient"] == "importance":
         return "verl does not weigh its estimators by the ratio"
-    return None
+    return "verl's k3 is clamped: low_var_kl" if case.knobs["estimator"] == "k3" else None
 
 
 def _trl_token(trainer: Any, log_prob: Any, ref_log_prob: Any) -> Any:
@@ -71,7 +71,7 @@ def _trl_token(trainer: Any, log_prob: Any, ref_log_prob: Any) -> Any:
         return trainer._compute_loss(trainer.model, inputs)
 
 
-def _trl_k3(log_prob: Any, ref_log_prob: Any, *, estimator: str, gradient: str, clamp: bool) -> Outputs:
+def _trl_k3(log_prob: Any, ref_log_prob: Any, *, estimator: str, gradient: str) -> Outputs:
     """TRL's loss is policy loss + beta k3; with advantages of 0 and beta 1 the second term is all of it."""
     from unittest import mock
 
@@ -118,7 +118,6 @@ IMPLEMENTATIONS = (
             "verl:verl.trainer.ppo.core_algos.kl_penalty",
             "verl:verl.trainer.ppo.core_algos.kl_penalty_forward",
         ),
-        dialect={"clamp": True},
         requires=("verl",),
         accepts=_verl_accepts,
     ),
@@ -128,7 +127,7 @@ IMPLEMENTATIONS = (
         backend="torch",
         call=_trl_k3,
         symbols=("trl:trl.trainer.grpo_trainer.GRPOTrainer._compute_loss",),
-        dialect={"clamp": False, "estimator": "k3"},
+        dialect={"estimator": "k3"},
         requires=("trl",),
         accepts=_trl_accepts,
     ),
@@ -161,12 +160,12 @@ def _case(label: str, log_prob: Any, ref_log_prob: Any, **knobs: Any) -> Case:
 
 
 def _random(seed: int, shape: tuple[int, int], scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """Token log-probabilities like those of text, and the reference's near them; multiples of 1/64."""
+    """Token log-probabilities like those of text, and the reference's near them; multiples of 1/1024."""
     import numpy as np
 
     random = np.random.default_rng(seed)
-    log_prob = -np.round(random.exponential(1.0, shape) * 64) / 64
-    return log_prob, log_prob - np.round(random.normal(0, scale, shape) * 64) / 64
+    log_prob = -np.round(random.exponential(1.0, shape) * 1024) / 1024
+    return log_prob, log_prob - np.round(random.normal(0, scale, shape) * 1024) / 1024
 
 
 def _edges() -> tuple[Case, ...]:
@@ -177,11 +176,10 @@ def _edges() -> tuple[Case, ...]:
     huge = ([[-800.0, -1.0, -100.0]], [[-1.0, -800.0, -0.5]])
     return (
         *(_case(f"{e}, gradient {g}", log_prob, reference, estimator=e, gradient=g) for e, g in ways),
-        *(_case(f"clamped {e}", *apart, estimator=e, clamp=True) for e in ESTIMATORS),
-        _case("clamped k3, gradient of k2", *apart, clamp=True, gradient="k2"),
-        _case("k3 apart by tens, not clamped", [[-12.0, -1.0]], [[-1.0, -30.0]]),
-        _case("log-ratios of hundreds, clamped", *huge, clamp=True),
-        _case("log-ratios of hundreds, clamped, gradient of k2", *huge, clamp=True, gradient="k2"),
+        *(_case(f"apart by tens: {e}", *apart, estimator=e) for e in ESTIMATORS),
+        _case("apart by tens: low_var_kl, gradient of k2", *apart, estimator="low_var_kl", gradient="k2"),
+        _case("apart by hundreds: low_var_kl", *huge, estimator="low_var_kl"),
+        _case("apart by hundreds: low_var_kl, gradient of k2", *huge, estimator="low_var_kl", gradient="k2"),
         *(_case(f"policy is reference: {e}", log_prob, log_prob, estimator=e) for e in ESTIMATORS),
         _case("policy is reference, gradient of k2", log_prob, log_prob, gradient="k2"),
         _case("policy is reference, weighed", log_prob, log_prob, gradient="importance"),
@@ -193,8 +191,8 @@ def _drawn_case(draw: DrawFn) -> Case:
     from hypothesis import strategies as st
 
     shape = 2, 3  # one, since JAX compiles once a shape, estimator and gradient; every token is a case of its own
-    pair = _random(draw(st.integers(0, 2**20)), shape, draw(st.sampled_from((0.125, 1.0, 4.0))))
-    choices = {"estimator": ESTIMATORS, "gradient": GRADIENTS, "clamp": (False, True)}
+    pair = _random(draw(st.integers(0, 2**20)), shape, draw(st.sampled_from((0.5, 1.0, 4.0))))
+    choices = {"estimator": ESTIMATORS, "gradient": GRADIENTS}
     return _case("", *pair, **{name: draw(st.sampled_from(values)) for name, values in choices.items()})
 
 
@@ -233,7 +231,7 @@ def _expectation(run: Runner, case: Case) -> float | None:
     """sum_y p(y) k(y) = KL(p || q) for k1 and k3."""
     import numpy as np
 
-    if case.knobs["estimator"] not in ("k1", "k3"):
+    if case.knobs["estimator"] not in ("k1", "k3", "low_var_kl"):
         return None
     ready = _vocabulary(case)
     log_p, log_q = ready.inputs["log_prob"], ready.inputs["ref_log_prob"]
@@ -286,7 +284,6 @@ def _variant(
     *,
     estimator: str,
     gradient: str,
-    clamp: bool,
     ratio: Any = None,
     estimate: Mapping[str, Any] | None = None,
     bind: Mapping[str, Any] | None = None,
@@ -301,7 +298,7 @@ def _variant(
     formulas, ways = estimate or {}, bind or {}
 
     def k(name: str) -> Any:
-        return formulas[name](d, clamp) if name in formulas else right.kl_estimate(d, estimator=name, clamp=clamp)
+        return formulas[name](d, name == "low_var_kl") if name in formulas else right.kl_estimate(d, estimator=name)
 
     value = k(estimator)
     if gradient in ways:
@@ -390,7 +387,7 @@ DEVIATIONS = (
         name="policy-detached",
         wrong="the policy's log-probability without a gradient",
         right="with it",
-        call=functools.partial(_variant, ratio=lambda log_prob, ref: log_prob.detach() - ref),
+        call=functools.partial(_variant, ratio=lambda log_prob, ref: log_prob.detach() + 0 * log_prob - ref),
     ),
     Deviation(
         name="bfloat16-ratio",
@@ -414,25 +411,25 @@ DEVIATIONS = (
         name="k3-without-one",
         wrong="exp(-d) + d, 1 where the policies are equal",
         right="exp(-d) + d - 1",
-        call=_estimate(k3=lambda d, clamp: _late_clamp(d, clamp) + 1),
+        call=_estimate(**dict.fromkeys(("k3", "low_var_kl"), lambda d, clamp: _late_clamp(d, clamp) + 1)),
     ),
     Deviation(
         name="k3-backwards",
         wrong="exp(d) - d - 1: never negative either, but its mean is no divergence",
         right="exp(-d) + d - 1",
-        call=_estimate(k3=lambda d, clamp: _late_clamp(-d, clamp)),
+        call=_estimate(**dict.fromkeys(("k3", "low_var_kl"), lambda d, clamp: _late_clamp(-d, clamp))),
     ),
     Deviation(
         name="k3-clamped-late",
         wrong="only the result is clamped: infinite before, NaN in the gradient",
         right="the exponent as well",
-        call=_estimate(k3=_late_clamp),
+        call=_estimate(low_var_kl=_late_clamp),
     ),
     Deviation(
         name="k3-unbounded",
         wrong="only the exponent is clamped, so that k3 goes up to e^20",
         right="the result as well",
-        call=_estimate(k3=_ratio_clamp_only),
+        call=_estimate(low_var_kl=_ratio_clamp_only),
     ),
     Deviation(
         name="absolute-forgotten",
@@ -446,16 +443,17 @@ DEVIATIONS = (
 # Rewritings -----------------------------------------------------------------------------------------------------------
 
 
-def _by_function(log_prob: Any, ref_log_prob: Any, *, estimator: str, gradient: str, clamp: bool) -> Outputs:
+def _by_function(log_prob: Any, ref_log_prob: Any, *, estimator: str, gradient: str) -> Outputs:
     """An autograd function that states value and derivative apart."""
     import torch
 
     d = log_prob - ref_log_prob
-    held = (-d).clamp(-20, 20) if clamp else -d
-    k3 = held.exp() - held - 1
-    inside = (k3 <= 10) & (held == -d) if clamp else torch.ones_like(d, dtype=torch.bool)
-    values = {"k1": d, "abs": d.abs(), "k2": d * d / 2, "k3": k3.clamp(max=10) if clamp else k3}
-    slopes = {"k1": torch.ones_like(d), "abs": d.sign(), "k2": d, "k3": torch.where(inside, 1 - held.exp(), 0.0)}
+    held = (-d).clamp(-20, 20)
+    k3, low = (-d).exp() + d - 1, held.exp() - held - 1
+    inside = (low <= 10) & (held == -d)
+    values = {"k1": d, "abs": d.abs(), "k2": d * d / 2, "k3": k3, "low_var_kl": low.clamp(max=10)}
+    slopes = {"k1": torch.ones_like(d), "abs": d.sign(), "k2": d, "k3": 1 - (-d).exp()}
+    slopes["low_var_kl"] = torch.where(inside, 1 - held.exp(), 0.0)
     slope = slopes["k2" if gradient == "k2" else estimator] + (values[estimator] if gradient == "importance" else 0)
 
     class Bound(torch.autograd.Function):  # type: ignore[misc]
@@ -475,7 +473,7 @@ REWRITINGS = (Rewriting("stated-derivative", "value and derivative written down 
 
 # Contract -------------------------------------------------------------------------------------------------------------
 
-ESTIMATORS = ("k3", "k1", "k2", "abs")
+ESTIMATORS = ("k3", "low_var_kl", "k1", "k2", "abs")
 
 GRADIENTS = ("own", "k2", "importance")
 
@@ -484,8 +482,9 @@ KNOBS = (
         "estimator",
         "k3",
         ESTIMATORS,
-        "With d = log pi - log ref: k1 = d, k2 = d^2 / 2, k3 = exp(-d) - 1 + d, abs = |d|. TRL's GRPO has k3; in verl"
-        " they are called kl, mse, low_var_kl and abs as well.",
+        "With d = log pi - log ref: k1 = d, k2 = d^2 / 2, k3 = exp(-d) - 1 + d, abs = |d|; low_var_kl is k3 with its"
+        " exponent held within 20 and itself within 10. TRL's GRPO has k3; verl has all others, by other names too: kl"
+        " is k1, mse is k2, and what it calls k3 is low_var_kl.",
     ),
     Knob(
         "gradient",
@@ -493,9 +492,6 @@ KNOBS = (
         GRADIENTS,
         "Whose gradient: the estimator's own; that of k2 (verl's names ending in '+'); or the estimator's times the"
         " importance ratio, which is 1 (TRL's use_bias_correction_kl).",
-    ),
-    Knob(
-        "clamp", False, (False, True), "Whether k3's exponent is held within 20 and k3 within 10: verl does, TRL not."
     ),
 )
 
@@ -515,10 +511,10 @@ def _log_ratio(log_prob: Any, ref_log_prob: Any) -> Any:
     return kl_torch.log_ratio(log_prob, ref_log_prob)
 
 
-def _estimator_value(log_ratio: Any, *, estimator: str, clamp: bool) -> Any:
+def _estimator_value(log_ratio: Any, *, estimator: str) -> Any:
     from minimal.post_training import kl_torch
 
-    return kl_torch.kl_estimate(log_ratio, estimator=estimator, clamp=clamp)
+    return kl_torch.kl_estimate(log_ratio, estimator=estimator)
 
 
 def _with_gradient(estimate: Any, log_ratio: Any, log_prob: Any, *, gradient: str) -> Any:

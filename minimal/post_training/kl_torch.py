@@ -43,15 +43,18 @@ def low_variance_kl(log_ratio: Tensor, *, clamp: bool = False) -> Tensor:
     return kl.clamp(-LARGEST_K3, LARGEST_K3) if clamp else kl  # [B, T]
 
 
-def kl_estimate(log_ratio: Tensor, *, estimator: str = "k3", clamp: bool = False) -> Tensor:
-    """One of the estimators, [B, T] -> [B, T]: ``"k1"``, ``"abs"``, ``"k2"`` or ``"k3"``."""
+def kl_estimate(log_ratio: Tensor, *, estimator: str = "k3") -> Tensor:
+    """One of the estimators, [B, T] -> [B, T]: ``"k1"``, ``"abs"``, ``"k2"``, ``"k3"`` or ``"low_var_kl"``.
+
+    The last is verl's name for its k3, which is clamped; TRL's is not.
+    """
     if estimator == "k1":
         return log_ratio  # [B, T]
     if estimator == "abs":
         return log_ratio.abs()  # [B, T]
     if estimator == "k2":
         return log_ratio**2 / 2  # [B, T]
-    return low_variance_kl(log_ratio, clamp=clamp)  # [B, T]
+    return low_variance_kl(log_ratio, clamp=estimator == "low_var_kl")  # [B, T]
 
 
 def straight_through(value: Tensor, slope: Tensor) -> Tensor:
@@ -70,16 +73,15 @@ def token_kl(
     *,
     estimator: str = "k3",
     gradient: str = "own",
-    clamp: bool = False,
 ) -> Tensor:
     """The estimate at each token, [B, T], [B, T] -> [B, T].
 
     ``gradient``: ``"own"`` that of the estimator, ``"k2"`` that of k2 whatever the value is (verl's names that end in
     "+"), ``"importance"`` that of the estimator weighed by the ratio (TRL's bias correction, DeepSeek-V3.2). The second
-    has the gradient of KL(pi || ref) as its mean, and so has the third for k1 and k3. ``clamp``: `low_variance_kl`.
+    has the gradient of KL(pi || ref) as its mean, and so has the third for k1 and k3. ``estimator``: `kl_estimate`.
     """
     ratio = log_ratio(log_prob, ref_log_prob)  # [B, T]
-    value = kl_estimate(ratio, estimator=estimator, clamp=clamp)  # [B, T]
+    value = kl_estimate(ratio, estimator=estimator)  # [B, T]
     if gradient == "k2":
         return straight_through(value, kl_estimate(ratio, estimator="k2"))  # [B, T]
     if gradient == "importance":

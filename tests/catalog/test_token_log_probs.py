@@ -71,7 +71,7 @@ def test_the_stages_arrive_at_the_result(shift: str) -> None:
         np.testing.assert_array_equal(value, outputs[name])
 
 
-@pytest.mark.parametrize(("name", "positions"), [("verl", 3), ("trl-fused-head", 3), ("trl", 4)])
+@pytest.mark.parametrize(("name", "positions"), [("verl", 2), ("trl-fused-head", 2), ("trl", 3)])
 def test_who_shifts(name: str, positions: int) -> None:
     found = ran(name, EDGES["temperature 1, next"])
     assert found.outputs["log_probs"].shape == found.outputs["entropy"].shape == (2, positions)

@@ -11,7 +11,7 @@ import pytest
 from tests.minimal.twins import FRAMEWORKS, Twin, twin
 
 Z, Z_REF = np.random.default_rng(0).normal(0, 1, (2, 6))
-ESTIMATORS = ("k1", "abs", "k2", "k3")
+ESTIMATORS = ("k1", "abs", "k2", "k3", "low_var_kl")
 
 
 def log_softmax(z: np.ndarray) -> np.ndarray:
@@ -108,7 +108,7 @@ def test_k1_as_a_loss_teaches_nothing(mean_gradient: Slope) -> None:
 
 def test_k3_as_a_loss_pulls_on_the_other_divergence(mean_gradient: Slope) -> None:
     np.testing.assert_allclose(mean_gradient(estimator="k3"), GRADIENT_OF_REVERSE_KL, atol=1e-15)
-    assert np.abs(GRADIENT_OF_REVERSE_KL - GRADIENT_OF_KL).max() > 0.1
+    assert np.abs(GRADIENT_OF_REVERSE_KL - GRADIENT_OF_KL).max() > 0.05
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)

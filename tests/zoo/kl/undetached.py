@@ -10,7 +10,9 @@ class Penalty:
             "k1": lambda: d,
             "k2": lambda: d * d / 2,
             "abs": lambda: d.abs(),
-            "k3": lambda: (torch.exp(torch.clamp(-d, -20, 20)) - 1 - torch.clamp(-d, -20, 20)).clamp(max=self.cap),
+            "low_var_kl": lambda: (torch.exp(torch.clamp(-d, -20, 20)) - 1 - torch.clamp(-d, -20, 20)).clamp(
+                max=self.cap
+            ),
         }
         return table[estimator]()
 
