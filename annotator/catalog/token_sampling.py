@@ -29,7 +29,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from annotator.contracts.model import Case, Contract, Deviation, Implementation, Input, Output
+from annotator.contracts import probes
+from annotator.contracts.comparison import error
+from annotator.contracts.model import (
+    Case,
+    Contract,
+    Deviation,
+    Implementation,
+    Input,
+    Output,
+    Probe,
+    Rewriting,
+    Runner,
+    Stage,
+)
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
@@ -471,7 +484,7 @@ def _padded(rows: list[list[int]], width: int, pad: int) -> np.ndarray:
 
 # Deviations -----------------------------------------------------------------------------------------------------------
 
-Stage = Callable[[Any, SimpleNamespace], Any]
+Filter = Callable[[Any, SimpleNamespace], Any]
 
 
 def _penalties(
@@ -522,7 +535,7 @@ def _top_p(z: Any, o: SimpleNamespace, *, crossing: bool = True) -> Any:
     return z.masked_fill(removed.gather(-1, order.argsort(dim=-1)), -float("inf"))
 
 
-STAGES: dict[str, Stage] = {
+FILTERS: dict[str, Filter] = {
     "penalties": _penalties,
     "temperature": _temperature,
     "min_p": _min_p,
@@ -531,19 +544,35 @@ STAGES: dict[str, Stage] = {
 }
 
 
-def _staged(
-    order: str = "penalties temperature min_p top_k top_p", **changed: Stage
-) -> Callable[..., Mapping[str, Any]]:
-    """The pipeline with its stages in another order, or some of them changed."""
+def _variant(
+    logits: Any,
+    *,
+    order: str = "penalties temperature min_p top_k top_p",
+    changed: Mapping[str, Filter] | None = None,
+    likeliest_of: Callable[[Any, Any], Any] = lambda logits, penalised: penalised,
+    log_softmax: Callable[[Any, Any, SimpleNamespace], Any] = lambda z, logits, o: z.log_softmax(dim=-1),
+    reported: Callable[[Any, Any, Any, SimpleNamespace], Any] = lambda log_p, z, logits, o: log_p,
+    **options: Any,
+) -> Mapping[str, Any]:
+    """The pipeline with one part replaced: the order of its filters, some of them, or what is made of the result."""
+    import torch
 
-    def call(logits: Any, **options: Any) -> Mapping[str, Any]:
-        o, greedy = _options(logits, options)
-        z = logits
-        for name in order.split():
-            z = {**STAGES, **changed}[name](z, o)
-        return _outputs(z, (STAGES | changed)["penalties"](logits, o), greedy)
+    o, greedy = _options(logits, options)
+    filters, z = {**FILTERS, **(changed or {})}, logits
+    for name in order.split():
+        z = filters[name](z, o)
+    chosen = likeliest_of(logits, filters["penalties"](logits, o)).argmax(dim=-1)
+    log_p = log_softmax(z, logits, o)
+    certain = torch.nn.functional.one_hot(chosen, z.shape[-1]).to(z.dtype)
+    return {
+        "kept": z > -torch.inf,
+        "log_probabilities": reported(log_p, z, logits, o),
+        "probabilities": torch.where(greedy[:, None], certain, log_p.exp()),
+    }
 
-    return call
+
+def _with(**parts: Any) -> Callable[..., Mapping[str, Any]]:
+    return functools.partial(_variant, **parts)
 
 
 def _options(logits: Any, options: Mapping[str, Any]) -> tuple[SimpleNamespace, Any]:
@@ -556,55 +585,20 @@ def _options(logits: Any, options: Mapping[str, Any]) -> tuple[SimpleNamespace, 
     return SimpleNamespace(**{**options, **chosen}), greedy
 
 
-def _outputs(z: Any, penalised: Any, greedy: Any) -> Mapping[str, Any]:
-    import torch
-
-    log_p = z.log_softmax(dim=-1)
-    certain = torch.nn.functional.one_hot(penalised.argmax(dim=-1), z.shape[-1]).to(z.dtype)
-    return {
-        "kept": z > -torch.inf,
-        "log_probabilities": log_p,
-        "probabilities": torch.where(greedy[:, None], certain, log_p.exp()),
-    }
+def _of_everything(z: Any, logits: Any, o: SimpleNamespace) -> Any:
+    """The filters' mask on the log-probabilities of the whole vocabulary."""
+    whole = _temperature(_penalties(logits, o), o)
+    return whole.log_softmax(dim=-1).masked_fill(z == -float("inf"), -float("inf"))
 
 
-def _not_renormalised(logits: Any, **options: Any) -> Mapping[str, Any]:
-    """The filters' mask on the probabilities of the whole vocabulary."""
-    import torch
-
-    right = _staged()(logits, **options)
-    whole = _staged("penalties temperature")(logits, **options)["log_probabilities"]
-    log_p = whole.masked_fill(~right["kept"], -torch.inf)
-    greedy = (options["temperature"] < GREEDY_BELOW)[:, None]
-    return {
-        **right,
-        "log_probabilities": log_p,
-        "probabilities": torch.where(greedy, right["probabilities"], log_p.exp()),
-    }
-
-
-def _raw_log_probabilities(logits: Any, **options: Any) -> Mapping[str, Any]:
+def _raw(log_p: Any, z: Any, logits: Any, o: SimpleNamespace) -> Any:
     """Log-probabilities of the model, before penalties, temperature and filters."""
-    return {**_staged()(logits, **options), "log_probabilities": logits.log_softmax(dim=-1)}
+    return logits.log_softmax(dim=-1)
 
 
-def _at_temperature_one(logits: Any, **options: Any) -> Mapping[str, Any]:
+def _at_temperature_one(log_p: Any, z: Any, logits: Any, o: SimpleNamespace) -> Any:
     """Log-probabilities of the kept tokens, the temperature forgotten."""
-    import torch
-
-    right, o = _staged()(logits, **options), _options(logits, options)[0]
-    z = _penalties(logits, o).masked_fill(~right["kept"], -torch.inf)
-    return {**right, "log_probabilities": z.log_softmax(dim=-1)}
-
-
-def _greedy_of_raw(logits: Any, **options: Any) -> Mapping[str, Any]:
-    """A greedy row whose token is the likeliest of the raw logits."""
-    import torch
-
-    right = _staged()(logits, **options)
-    greedy = (options["temperature"] < GREEDY_BELOW)[:, None]
-    certain = torch.nn.functional.one_hot(logits.argmax(dim=-1), logits.shape[-1]).to(logits.dtype)
-    return {**right, "probabilities": torch.where(greedy, certain, right["probabilities"])}
+    return _penalties(logits, o).masked_fill(z == -float("inf"), -float("inf")).log_softmax(dim=-1)
 
 
 def _race(probabilities: Any, draws: int, seed: int, *, uniform: bool = False) -> Any:
@@ -624,8 +618,8 @@ def _sampled(call: Callable[..., Mapping[str, Any]], *, uniform: bool = False) -
     return sample
 
 
-def _changed(stage: Stage, **how: Any) -> Stage:
-    return functools.partial(stage, **how)
+def _changed(name: str, **how: Any) -> dict[str, Filter]:
+    return {name: functools.partial(FILTERS[name], **how)}
 
 
 def _deviation(
@@ -634,92 +628,95 @@ def _deviation(
     return Deviation(name, wrong, right, call, seen_in=seen_in, zoo=zoo, sample=drawn)
 
 
-_RIGHT = _staged()
+def _right(**arguments: Any) -> Mapping[str, Any]:
+    """Nothing replaced. No part of a variant, so that it makes no pairs: with it only the draw is wrong."""
+    return _variant(**arguments)
+
 
 DEVIATIONS = (
     _deviation(
         "temperature-last",
         "the temperature is applied after the filters",
         "before them: it changes which tokens the nucleus holds",
-        _staged("penalties min_p top_k top_p temperature"),
+        _with(order="penalties min_p top_k top_p temperature"),
     ),
     _deviation(
         "penalties-last",
         "penalties are applied to scaled logits",
         "before the temperature, in units of the model's logits",
-        _staged("temperature penalties min_p top_k top_p"),
+        _with(order="temperature penalties min_p top_k top_p"),
     ),
     _deviation(
         "min-p-last",
         "the nucleus is summed before min-p has removed its tail",
         "min-p first, then the nucleus of the rest",
-        _staged("penalties temperature top_k top_p min_p"),
+        _with(order="penalties temperature top_k top_p min_p"),
     ),
     _deviation(
         "top-p-before-top-k",
         "the nucleus is summed over the whole vocabulary",
         "over what top-k left, renormalised",
-        _staged("penalties temperature min_p top_p top_k"),
+        _with(order="penalties temperature min_p top_p top_k"),
     ),
     _deviation(
         "nucleus-without-crossing",
         "the token that crosses top_p is removed",
         "it stays, so that the nucleus has at least top_p",
-        _staged(top_p=_changed(_top_p, crossing=False)),
+        _with(changed=_changed("top_p", crossing=False)),
     ),
     _deviation(
         "repetition-divides-negative",
         "negative logits are divided too, which makes repeats likelier",
         "they are multiplied",
-        _staged(penalties=_changed(_penalties, negative="divided")),
+        _with(changed=_changed("penalties", negative="divided")),
     ),
     _deviation(
         "repetition-of-output-only",
         "the prompt is left out of the repetition penalty",
         "prompt and output both count",
-        _staged(penalties=_changed(_penalties, seen="output")),
+        _with(changed=_changed("penalties", seen="output")),
     ),
     _deviation(
         "presence-as-frequency",
         "presence is multiplied by the count",
         "it is taken once",
-        _staged(penalties=_changed(_penalties, frequency_of="presence too")),
+        _with(changed=_changed("penalties", frequency_of="presence too")),
     ),
     _deviation(
         "frequency-of-prompt",
         "prompt tokens count in the frequency penalty",
         "the output alone",
-        _staged(penalties=_changed(_penalties, frequency_of="both")),
+        _with(changed=_changed("penalties", frequency_of="both")),
     ),
     _deviation(
         "min-p-of-one",
         "min_p is a probability",
         "it is a share of the likeliest token's",
-        _staged(min_p=_changed(_min_p, share_of_one=True)),
+        _with(changed=_changed("min_p", share_of_one=True)),
     ),
     _deviation(
         "top-k-one-more",
         "k + 1 tokens are kept",
         "k, and the ties with the k-th",
-        _staged(top_k=_changed(_top_k, more=1)),
+        _with(changed=_changed("top_k", more=1)),
     ),
     _deviation(
         "top-k-breaks-ties",
         "exactly k tokens are kept, by id among ties",
         "every token that ties with the k-th stays",
-        _staged(top_k=_changed(_top_k, exactly=True)),
+        _with(changed=_changed("top_k", exactly=True)),
     ),
     _deviation(
         "greedy-before-penalties",
         "a greedy row takes the likeliest token of the raw logits",
         "of the penalised ones",
-        _greedy_of_raw,
+        _with(likeliest_of=lambda logits, penalised: logits),
     ),
     _deviation(
         "not-renormalised",
         "probabilities of the whole vocabulary for tokens of the nucleus",
         "the same support above and below the fraction",
-        _not_renormalised,
+        _with(log_softmax=_of_everything),
         zoo=9,
         seen_in="TRL #6789",
     ),
@@ -727,7 +724,7 @@ DEVIATIONS = (
         "raw-log-probabilities",
         "log-probabilities of the model",
         "those of the distribution that was sampled",
-        _raw_log_probabilities,
+        _with(reported=_raw),
         zoo=10,
         seen_in="TRL #4159, #4163",
     ),
@@ -735,7 +732,7 @@ DEVIATIONS = (
         "log-probabilities-at-temperature-one",
         "log-probabilities without the sampling temperature",
         "logits / T before the log-softmax",
-        _at_temperature_one,
+        _with(reported=_at_temperature_one),
         zoo=8,
         seen_in="TRL #3029",
     ),
@@ -743,16 +740,126 @@ DEVIATIONS = (
         "draws-unmasked",
         "the mask is right, the draw ignores it",
         "drawn from what was kept",
-        _RIGHT,
-        drawn=_sampled(_staged("penalties temperature")),
+        _right,
+        drawn=_sampled(_with(order="penalties temperature")),
     ),
     _deviation(
         "draws-by-uniform-noise",
         "argmax of p over uniform noise",
         "over exponential noise",
-        _RIGHT,
-        drawn=_sampled(_RIGHT, uniform=True),
+        _right,
+        drawn=_sampled(_right, uniform=True),
     ),
+)
+
+# Stages and rewritings ------------------------------------------------------------------------------------------------
+
+
+def _stage_penalised(
+    logits: Any,
+    prompt_token_ids: Any,
+    output_token_ids: Any,
+    presence_penalties: Any,
+    frequency_penalties: Any,
+    repetition_penalties: Any,
+) -> Any:
+    from minimal.serving import sampling_torch
+
+    penalties = (presence_penalties, frequency_penalties, repetition_penalties)
+    return sampling_torch.apply_penalties(logits, prompt_token_ids, output_token_ids, *penalties)
+
+
+def _stage_scaled(penalised: Any, temperature: Any) -> Any:
+    from minimal.serving import sampling_torch
+
+    return sampling_torch.apply_temperature(penalised, temperature)
+
+
+def _stage_filtered(scaled: Any, temperature: Any, top_k: Any, top_p: Any, min_p: Any) -> Any:
+    """Min-p, top-k, top-p in this order, off in a greedy row."""
+    import torch
+
+    from minimal.serving import sampling_torch
+
+    greedy = temperature < GREEDY_BELOW
+    z = sampling_torch.apply_min_p(scaled, torch.where(greedy, 0.0, min_p))
+    z = sampling_torch.apply_top_k(z, torch.where(greedy, scaled.shape[-1], top_k))
+    return sampling_torch.apply_top_p(z, torch.where(greedy, 1.0, top_p))
+
+
+def _stage_log_probabilities(filtered: Any) -> Any:
+    return filtered.log_softmax(dim=-1)
+
+
+def _stage_probabilities(log_probabilities: Any, penalised: Any, temperature: Any) -> Any:
+    import torch
+
+    certain = torch.nn.functional.one_hot(penalised.argmax(dim=-1), penalised.shape[-1]).to(penalised.dtype)
+    return torch.where((temperature < GREEDY_BELOW)[:, None], certain, log_probabilities.exp())
+
+
+STAGES = (
+    Stage("penalised", ("B", "V"), "logits after the penalties", _stage_penalised, "nats"),
+    Stage("scaled", ("B", "V"), "divided by the temperature", _stage_scaled, "nats"),
+    Stage("filtered", ("B", "V"), "minus infinity where a filter removed a token", _stage_filtered, "nats"),
+    Stage("log_probabilities", ("B", "V"), "of what is left", _stage_log_probabilities, "nats"),
+    Stage("probabilities", ("B", "V"), "of the draw", _stage_probabilities, "probability"),
+)
+
+REWRITINGS = (
+    Rewriting(
+        "nucleus-from-its-head",
+        "filters by ranks in descending order, the nucleus summed from its likeliest token",
+        _right,
+        sample=_sampled(_right),
+    ),
+)
+
+
+# Contract -------------------------------------------------------------------------------------------------------------
+
+INPUTS = (
+    Input("logits", ("B", "V"), "float", "of the model, one row a request", "nats"),
+    Input("prompt_token_ids", ("B", "P"), "int", "padded with the id V", "token id"),
+    Input("output_token_ids", ("B", "O"), "int", "generated so far, padded with the id V", "token id"),
+    Input("temperature", ("B",), "float", "at least 0; below 1e-5 the row is greedy"),
+    Input("top_k", ("B",), "int", "1..V; V is off", "tokens"),
+    Input("top_p", ("B",), "float", "in (0, 1]; 1 is off", "probability"),
+    Input("min_p", ("B",), "float", "in [0, 1]; 0 is off", "share of the largest probability"),
+    Input("presence_penalties", ("B",), "float", "0 is off", "nats"),
+    Input("frequency_penalties", ("B",), "float", "0 is off", "nats per occurrence"),
+    Input("repetition_penalties", ("B",), "float", "above 0; 1 is off", "factor"),
+)
+
+OUTPUTS = (
+    Output("kept", ("B", "V"), "tokens that no filter removed", exact=True),
+    Output("log_probabilities", ("B", "V"), "after all filters, -inf where removed", "nats"),
+    Output("probabilities", ("B", "V"), "of the draw; one 1 in a greedy row", "probability"),
+)
+
+AXES = probes.axes_of(INPUTS, OUTPUTS)
+
+
+def _normalised(run: Runner, case: Case) -> float | None:
+    """Probabilities sum to one, and lie where something was kept."""
+    made = run(case).outputs
+    outside = float(made["probabilities"][~made["kept"]].max(initial=0.0))
+    return max(error(made["probabilities"].sum(axis=-1), np.ones(len(made["kept"]))), outside)
+
+
+def _shifted(run: Runner, case: Case) -> float | None:
+    """A constant on every logit of a row changes nothing; the repetition penalty multiplies, so it must be off."""
+    if (case.inputs["repetition_penalties"] != 1).any():
+        return None
+    before, after = run(case), run(Case({**case.inputs, "logits": case.inputs["logits"] + 0.5}, case.knobs))
+    return max(error(after.outputs[n], a, exact=a.dtype.kind == "b") for n, a in before.outputs.items())
+
+
+PROBES = (
+    probes.permutation(AXES, "B"),
+    probes.split(AXES, "B"),
+    Probe("normalised", "the probabilities of a row sum to one, over what was kept", _normalised),
+    Probe("shift", "a constant on all logits of a row changes nothing", _shifted),
 )
 
 CONTRACT = Contract(
@@ -760,27 +867,15 @@ CONTRACT = Contract(
     kind="distribution",
     title="From logits to the sampled token",
     doc=DOC,
-    inputs=(
-        Input("logits", ("B", "V"), "float", "of the model, one row a request", "nats"),
-        Input("prompt_token_ids", ("B", "P"), "int", "padded with the id V", "token id"),
-        Input("output_token_ids", ("B", "O"), "int", "generated so far, padded with the id V", "token id"),
-        Input("temperature", ("B",), "float", "at least 0; below 1e-5 the row is greedy"),
-        Input("top_k", ("B",), "int", "1..V; V is off", "tokens"),
-        Input("top_p", ("B",), "float", "in (0, 1]; 1 is off", "probability"),
-        Input("min_p", ("B",), "float", "in [0, 1]; 0 is off", "share of the largest probability"),
-        Input("presence_penalties", ("B",), "float", "0 is off", "nats"),
-        Input("frequency_penalties", ("B",), "float", "0 is off", "nats per occurrence"),
-        Input("repetition_penalties", ("B",), "float", "above 0; 1 is off", "factor"),
-    ),
-    outputs=(
-        Output("kept", ("B", "V"), "tokens that no filter removed", exact=True),
-        Output("log_probabilities", ("B", "V"), "after all filters, -inf where removed", "nats"),
-        Output("probabilities", ("B", "V"), "of the draw; one 1 in a greedy row", "probability"),
-    ),
+    inputs=INPUTS,
+    outputs=OUTPUTS,
     knobs=(),
     cases=cases,
     edges=edges,
     implementations=IMPLEMENTATIONS,
     deviations=DEVIATIONS,
     oracle=oracle,
+    probes=PROBES,
+    stages=STAGES,
+    rewritings=REWRITINGS,
 )
