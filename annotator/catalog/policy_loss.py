@@ -180,7 +180,10 @@ def _case(
 def _random_tokens(
     seed: int, shape: tuple[int, int], *, drift: float = 0.3, by_token: bool = False
 ) -> dict[str, np.ndarray]:
-    """Log-probabilities like those of text, and an old policy from which the new one has drifted; masked slots too."""
+    """Log-probabilities like those of text, and an old policy from which the new one has drifted; masked slots too.
+
+    Advantages are of either sign and mostly positive: a loss that cancels to nothing tells rounding errors apart.
+    """
     import numpy as np
 
     random = np.random.default_rng(seed)
@@ -188,10 +191,8 @@ def _random_tokens(
     return {
         "log_probs": log_probs,
         "old_log_probs": log_probs - drift * random.standard_normal(shape),
-        "advantages": np.repeat(random.standard_normal((shape[0], 1)), shape[1], axis=1)
-        if not by_token
-        else random.standard_normal(shape),
-        "ref_log_probs": log_probs + 0.3 * random.standard_normal(shape),
+        "advantages": np.broadcast_to(1.5 + random.standard_normal((shape[0], shape[1] if by_token else 1)), shape),
+        "ref_log_probs": log_probs + 0.5 * random.standard_normal(shape),
         "rollout_weights": np.exp(0.3 * random.standard_normal(shape)),
     }
 
