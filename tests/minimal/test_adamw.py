@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 
@@ -106,6 +108,16 @@ def test_bias_corrections_keep_float32_accurate(trajectory):
     # 1 - 0.999 taken in float32 would put 2.4e-5 of the step here.
     narrow, wide = trajectory([[1.0] * 3], "float32", eps=0.0), trajectory([[1.0] * 3], eps=0.0)
     np.testing.assert_allclose(narrow[0] - START, wide[0] - START, rtol=2e-6)
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_bias_corrections_come_in_the_dtype_of_the_parameters(framework, dtype):
+    module = importlib.import_module(f"minimal.framework.adamw_{framework}")
+    library = importlib.import_module({"torch": "torch", "jax": "jax.numpy"}[framework])
+    made = module.corrections(0.9, 0.999, 2, getattr(library, dtype))
+    assert [str(part.dtype).removeprefix("torch.") for part in made] == [dtype, dtype]
+    np.testing.assert_allclose(np.asarray(made), [[0.1, 0.19], [0.001, 0.001999]], rtol=1e-6)
 
 
 def test_the_jax_twin_traces_into_a_larger_program():

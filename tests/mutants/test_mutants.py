@@ -6,11 +6,12 @@ import ast
 import dataclasses
 import sys
 
+import numpy as np
 import pytest
 
 pytest.importorskip("cosmic_ray")
 
-from annotator.contracts import Contract, Implementation
+from annotator.contracts import Case, Contract, Implementation
 from tests.contracts import toy
 from tests.mutants import judging
 from tests.mutants.__main__ import Tried, sound
@@ -183,6 +184,17 @@ def test_a_line_that_no_case_runs_is_not_judged_by_cases(judge):
     assert judge(dataclasses.replace(wrong, lines=frozenset({8}))).killed
 
 
+def test_jax_is_asked_in_few_shapes():
+    cases = [Case({"x": np.zeros(n)}, label=label) for n, label in [(1, "edge"), *((n // 2, "") for n in range(2, 40))]]
+    kept = judging._in_few_shapes([FakeSample(case) for case in cases])
+    assert [len(sample.case.inputs["x"]) for sample in kept] == [1, *(n // 2 for n in range(2, 22))]
+
+
+@dataclasses.dataclass
+class FakeSample:
+    case: Case
+
+
 def test_the_original_stands_again_afterwards(judge):
     from tests.mutants import toy_mean
 
@@ -204,8 +216,15 @@ def test_modules_that_import_the_mutated_one_are_made_anew():
 
 def test_a_twin_with_another_default_is_seen_by_its_outline():
     wrong = changed("eps=1e-6", "eps=1.5e-6")
-    assert UnitTests(TOY, (), ROOT / TOY).outline(wrong)
+    assert "test_twins" in UnitTests(TOY, (), ROOT / TOY).outline(wrong)
     assert not UnitTests(TOY, (), ROOT / TOY).outline(changed("count + eps", "count - eps"))
+
+
+def test_a_default_that_the_contract_states_otherwise_is_seen():
+    wrong = changed("eps=1e-6", "eps=1.5e-6")
+    with planted("tests.mutants.toy_mean", wrong.source):
+        assert "test_defaults" in UnitTests(TOY, contracts=(toy_contract(),)).outline(wrong)
+    assert not UnitTests(TOY, contracts=(toy_contract(),)).outline(wrong)
 
 
 # The score and the list -----------------------------------------------------------------------------------------------

@@ -22,10 +22,10 @@ from typing import Any
 from tests.mutants.judging import Verdict
 from tests.mutants.making import Mutant
 
-DEADLINE = 300.0
-"""Seconds for one mutant in all; a worker's own patience ends far sooner, unless it hangs in compiled code."""
+DEADLINE = 1800.0
+"""Seconds for one mutant in all. A worker's own patience ends far sooner, unless it hangs in compiled code."""
 
-PREPARATION = 1200.0
+PREPARATION = 3600.0
 MEMORY = 8 << 30
 """Bytes that a mutant may take beyond what its worker has."""
 
@@ -192,7 +192,8 @@ def _prepared(task: Task) -> tuple[Any, list[str]]:
                 benches.append(Bench(contract, item, oracles, task.file).prepare())
     _limit_memory()
     told = [f"{bench.contract.name}: {line}" for bench in benches for line in bench.unanswered]
-    return Judge(task.file, benches, UnitTests(task.file, task.tests, task.twin)), told
+    naming = tuple(bench.contract for bench in benches if task.file in bench.implementation.symbols)
+    return Judge(task.file, benches, UnitTests(task.file, task.tests, task.twin, naming)), told
 
 
 def _quiet() -> None:
