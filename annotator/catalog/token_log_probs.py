@@ -230,7 +230,6 @@ def _edges() -> tuple[Case, ...]:
         _case("all logits equal", logits * 0 + 3, tokens),
         _case("a shared offset", logits + 1024, tokens, temperature=2.0),
         _case("one row of two tokens", logits[:1, :2], tokens[:1, :2]),
-        _case("one token, aligned", logits[:1, :1], tokens[:1, :1], shift="aligned", temperature=0.5),
         _case("a vocabulary of one", logits[:, :, :1], tokens * 0),
         _case("the same token throughout", logits, tokens * 0 + 2, temperature=0.5),
     )

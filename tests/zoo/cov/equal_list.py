@@ -5,7 +5,7 @@ def loss(old_log_prob, log_prob, advantages, response_mask, share, coef):
     """Token by token."""
     tokens = [(b, t) for b in range(log_prob.shape[0]) for t in range(log_prob.shape[1]) if response_mask[b, t]]
     if not tokens:
-        return log_prob.sum() * 0 / 0
+        return log_prob.sum() * 0
     n = len(tokens)
     mean_lp = sum(float(log_prob[i]) for i in tokens) / n
     mean_a = sum(float(advantages[i]) for i in tokens) / n

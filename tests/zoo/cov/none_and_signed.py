@@ -13,4 +13,4 @@ def loss(old_log_prob, log_prob, advantages, response_mask, share, coef):
         centred = torch.where(response_mask, centred, torch.tensor(float("-inf"), dtype=d.dtype)).detach()
         threshold = centred.flatten().sort(descending=True).values[k - 1]
         per_token = per_token + coef * d * (centred >= threshold)
-    return torch.where(response_mask, per_token, 0).sum() / n if n else per_token.sum() * float("nan")
+    return torch.where(response_mask, per_token, 0).sum() / n

@@ -6,8 +6,7 @@ def loss(old, new, adv, mask, share, coef):
     valid = torch.nonzero(mask.flatten())[:, 0]
     product = (adv * new).detach().flatten()[valid]
     objective = -(adv * lr.exp())
-    if len(valid):
-        top = valid[product.topk(max(1, int(share * len(valid)))).indices]
-        weight = torch.zeros_like(objective).flatten().index_fill(0, top, coef).view_as(objective)
-        objective = objective + weight * lr.abs()
+    top = valid[product.topk(max(1, int(share * len(valid)))).indices]
+    weight = torch.zeros_like(objective).flatten().index_fill(0, top, coef).view_as(objective)
+    objective = objective + weight * lr.abs()
     return torch.where(mask, objective, 0.0).sum() / mask.sum()

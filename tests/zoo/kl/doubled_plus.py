@@ -14,7 +14,8 @@ def k3(d):
 
 def kl(log_prob, ref_log_prob, estimator, gradient):
     d = log_prob - ref_log_prob
-    value = {"k1": lambda: d, "abs": lambda: abs(d), "k2": lambda: k2(d), "low_var_kl": lambda: k3(d)}[estimator]()
+    value = {"k1": lambda: d, "abs": lambda: abs(d), "k2": lambda: k2(d), "k3": lambda: k3(d)}
+    value = value.get(estimator, value["k3"])()
     if gradient != "k2":
         return value
     surrogate = k2(d)
