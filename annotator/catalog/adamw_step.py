@@ -9,17 +9,33 @@ complex and sparse parameters.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from annotator.contracts.model import Case, Contract, Deviation, Implementation, Input, Knob, Output
+from annotator.contracts.comparison import error
+from annotator.contracts.model import (
+    Case,
+    Contract,
+    Deviation,
+    Implementation,
+    Input,
+    Knob,
+    Output,
+    Probe,
+    Rewriting,
+    Runner,
+    Stage,
+)
+from annotator.contracts.probes import apart
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
 
-STEPS = 20
+STEPS = 8
 
 KNOBS = (
     Knob("lr", 1e-3, (1e-3, 0.1), "learning rate"),
@@ -76,13 +92,21 @@ def _default_dtype(dtype: Any) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
+@functools.cache
+def _adamw() -> Any:
+    """The optimiser of the pin. Kept, since a pin is checked each time that it is asked for."""
+    from annotator import pins
+
+    return pins.load("torch:torch.optim.adamw").AdamW
+
+
 def _reference(**path: bool) -> Callable[..., Mapping[str, Any]]:
     """`torch.optim.AdamW` with ``foreach`` or ``differentiable`` as given."""
 
     def call(parameters: Any, gradients: Any, beta1: float, beta2: float, **options: Any) -> Mapping[str, Any]:
-        from annotator import pins
-
-        adamw = pins.load("torch:torch.optim.adamw").AdamW
+        adamw = _adamw()
+        if not path.get("differentiable"):
+            parameters, gradients = parameters.detach(), gradients.detach()
         tensors = [part.clone() for part in _cut(parameters)]
         with _default_dtype(parameters.dtype):
             optimiser = adamw(tensors, betas=(beta1, beta2), **options, **path)
@@ -251,26 +275,9 @@ def _edge(label: str, gradients: np.ndarray, **moved: Any) -> Case:
 # Deviations -----------------------------------------------------------------------------------------------------------
 
 
-def _deviation(wrong: str) -> Callable[..., Mapping[str, Any]]:
-    """The trajectory with one thing wrong."""
-
-    def call(parameters: Any, gradients: Any, **knobs: Any) -> Mapping[str, Any]:
-        zeros = 0 * parameters
-        row = {"parameters": parameters, **dict.fromkeys(STATE, zeros), "largest": zeros}
-        rows = []
-        for t, gradient in enumerate(gradients, start=1):
-            row = _wrong_step(row, gradient, t, wrong, **knobs)
-            rows.append(row)
-        return _history([{name: row[name] for name in ("parameters", *STATE)} for row in rows])
-
-    return call
-
-
-def _wrong_step(
-    row: dict[str, Any],
-    gradient: Any,
-    t: int,
-    wrong: str,
+def _variant(
+    parameters: Any,
+    gradients: Any,
     *,
     lr: float,
     beta1: float,
@@ -279,71 +286,338 @@ def _wrong_step(
     weight_decay: float,
     amsgrad: bool,
     maximize: bool,
-) -> dict[str, Any]:
+    betas: Any = None,
+    climb: Any = None,
+    regularise: Any = None,
+    shrink: Any = None,
+    shrinks_last: bool = False,
+    moments: Any = None,
+    corrections: Any = None,
+    largest: Any = None,
+    denominator: Any = None,
+) -> Mapping[str, Any]:
+    """The trajectory with one part replaced. A part left out is the right one."""
     import torch
 
-    theta, decay = row["parameters"], lr * weight_decay
-    if wrong == "decay-without-lr":
-        decay = weight_decay
-    if maximize and wrong == "maximize-by-negative-lr":
-        lr, decay = -lr, -decay
-    elif maximize:
-        gradient = -gradient
-    if wrong == "l2":
-        gradient, decay = gradient + weight_decay * theta, 0.0
-    if wrong == "betas-swapped":
-        beta1, beta2 = beta2, beta1
-    start = theta if wrong == "decay-last" else theta * (1 - decay)
-    m = beta1 * row["exp_avg"] + (1 - beta1) * gradient
-    v = beta2 * row["exp_avg_sq"] + (1 - beta2) * gradient * gradient
-    first, second = _wrong_corrections(beta1, beta2, t, wrong)
-    v_max = torch.maximum(row["max_exp_avg_sq"], v) if amsgrad else row["max_exp_avg_sq"]
-    used, largest = v_max if amsgrad else v, row["largest"]
-    if amsgrad and wrong == "amsgrad-of-corrected":
-        largest = torch.maximum(largest, v / second)
-        used = largest * second
-    denominator = _wrong_denominator(used, second, eps, wrong)
-    after = start - lr * (m / first) / denominator
-    if wrong == "decay-last":
-        after = after * (1 - decay)
-    return {"parameters": after, "exp_avg": m, "exp_avg_sq": v, "max_exp_avg_sq": v_max, "largest": largest}
+    beta1, beta2 = (betas or (lambda first, second: (first, second)))(beta1, beta2)
+    zeros = 0 * parameters
+    theta, m, v, v_max, kept, rows = parameters, zeros, zeros, zeros, zeros, []
+    for t, given in enumerate(gradients, start=1):
+        g, rate = (climb or _climbed)(given, lr) if maximize else (given, lr)
+        g = regularise(g, theta, weight_decay) if regularise else g
+        factor = (shrink or _shrunk)(rate, weight_decay)
+        start = theta if shrinks_last else theta * factor
+        m, v = (moments or _averaged)(m, v, g, beta1, beta2)
+        first, second = (corrections or _corrected)(beta1, beta2, t)
+        v_max = torch.maximum(v_max, v) if amsgrad else v_max
+        kept, used = largest(kept, v, second) if amsgrad and largest else (kept, v_max if amsgrad else v)
+        theta = start - rate * (m / first) / (denominator or _rooted)(used, second, eps)
+        theta = theta * factor if shrinks_last else theta
+        rows.append({"parameters": theta, "exp_avg": m, "exp_avg_sq": v, "max_exp_avg_sq": v_max})
+    return _history(rows)
 
 
-def _wrong_corrections(beta1: float, beta2: float, t: int, wrong: str) -> tuple[float, float]:
-    if wrong == "no-correction":
-        return 1.0, 1.0
-    if wrong == "step-from-two":
-        t += 1
-    return (1.0 if wrong == "first-uncorrected" else 1 - beta1**t), 1 - beta2**t
+def _climbed(gradient: Any, lr: float) -> tuple[Any, float]:
+    return -gradient, lr
 
 
-def _wrong_denominator(v: Any, second: float, eps: float, wrong: str) -> Any:
-    if wrong == "eps-inside-root":
-        return (v / second + eps).sqrt()
-    if wrong == "eps-before-correction":
-        return (v.sqrt() + eps) / second**0.5
-    if wrong == "correction-outside-root":
-        return v.sqrt() / second + eps
+def _shrunk(lr: float, weight_decay: float) -> float:
+    return 1 - lr * weight_decay
+
+
+def _averaged(m: Any, v: Any, g: Any, beta1: float, beta2: float) -> tuple[Any, Any]:
+    return beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+
+
+def _of_surprise(m: Any, v: Any, g: Any, beta1: float, beta2: float) -> tuple[Any, Any]:
+    m = beta1 * m + (1 - beta1) * g
+    return m, beta2 * v + (1 - beta2) * (g - m) * (g - m)
+
+
+def _corrected(beta1: float, beta2: float, t: int) -> tuple[float, float]:
+    return 1 - beta1**t, 1 - beta2**t
+
+
+def _rooted(v: Any, second: float, eps: float) -> Any:
     return (v / second).sqrt() + eps
 
 
-DEVIATIONS = tuple(
-    Deviation(name=name, wrong=wrong, right=right, call=_deviation(name))
-    for name, wrong, right in (
-        ("l2", "the decay is added to the gradient", "it shrinks the parameters and enters no moment"),
-        ("decay-without-lr", "the decay is not scaled by the learning rate", "parameters times 1 - lr lambda"),
-        ("decay-last", "the parameters are decayed after the update", "before it, so that the update is not decayed"),
-        ("eps-inside-root", "eps is added under the root", "after the root"),
-        ("eps-before-correction", "eps is added before the bias is corrected", "after"),
-        ("no-correction", "the moments' bias is left", "both are divided by 1 - beta^t"),
-        ("first-uncorrected", "only the second moment is corrected", "both are"),
-        ("correction-outside-root", "the root is divided by 1 - beta2^t", "by its root"),
-        ("step-from-two", "the first step counts as the second", "steps are counted from 1"),
-        ("betas-swapped", "beta1 and beta2 are interchanged", "beta1 belongs to the first moment"),
-        ("amsgrad-of-corrected", "the maximum is taken of the corrected second moment", "of the raw one"),
-        ("maximize-by-negative-lr", "lr is negated, and with it the decay", "the gradient is negated"),
-    )
+def _largest_corrected(kept: Any, v: Any, second: float) -> tuple[Any, Any]:
+    """The maximum of v after its correction; what is used is corrected again on the way to the root."""
+    import torch
+
+    kept = torch.maximum(kept, v / second)
+    return kept, kept * second
+
+
+DEVIATIONS = (
+    Deviation(
+        name="l2",
+        wrong="the decay is added to the gradient",
+        right="it shrinks the parameters and enters no moment",
+        call=functools.partial(
+            _variant, regularise=lambda g, theta, decay: g + decay * theta, shrink=lambda lr, decay: 1.0
+        ),
+    ),
+    Deviation(
+        name="decay-without-lr",
+        wrong="the decay is not scaled by the learning rate",
+        right="parameters times 1 - lr lambda",
+        call=functools.partial(_variant, shrink=lambda lr, decay: 1 - decay),
+    ),
+    Deviation(
+        name="decay-last",
+        wrong="the parameters are decayed after the update",
+        right="before it, so that the update is not decayed",
+        call=functools.partial(_variant, shrinks_last=True),
+    ),
+    Deviation(
+        name="eps-inside-root",
+        wrong="eps is added under the root",
+        right="after the root",
+        call=functools.partial(_variant, denominator=lambda v, second, eps: (v / second + eps).sqrt()),
+    ),
+    Deviation(
+        name="eps-before-correction",
+        wrong="eps is added before the bias is corrected",
+        right="after",
+        call=functools.partial(_variant, denominator=lambda v, second, eps: (v.sqrt() + eps) / second**0.5),
+    ),
+    Deviation(
+        name="correction-outside-root",
+        wrong="the root is divided by 1 - beta2^t",
+        right="by its root",
+        call=functools.partial(_variant, denominator=lambda v, second, eps: v.sqrt() / second + eps),
+    ),
+    Deviation(
+        name="root-forgotten",
+        wrong="division by the second moment",
+        right="by its root",
+        call=functools.partial(_variant, denominator=lambda v, second, eps: v / second + eps),
+    ),
+    Deviation(
+        name="no-correction",
+        wrong="the moments' bias is left",
+        right="both are divided by 1 - beta^t",
+        call=functools.partial(_variant, corrections=lambda first, second, t: (1.0, 1.0)),
+    ),
+    Deviation(
+        name="first-uncorrected",
+        wrong="only the second moment is corrected",
+        right="both are",
+        call=functools.partial(_variant, corrections=lambda first, second, t: (1.0, 1 - second**t)),
+    ),
+    Deviation(
+        name="step-from-two",
+        wrong="the first step counts as the second",
+        right="steps are counted from 1",
+        call=functools.partial(_variant, corrections=lambda first, second, t: _corrected(first, second, t + 1)),
+    ),
+    Deviation(
+        name="betas-swapped",
+        wrong="beta1 and beta2 are interchanged",
+        right="beta1 belongs to the first moment",
+        call=functools.partial(_variant, betas=lambda first, second: (second, first)),
+    ),
+    Deviation(
+        name="momentum-undamped",
+        wrong="m is beta1 m + g, as in SGD with momentum",
+        right="beta1 m + (1 - beta1) g",
+        call=functools.partial(
+            _variant, moments=lambda m, v, g, first, second: (first * m + g, second * v + (1 - second) * g * g)
+        ),
+    ),
+    Deviation(
+        name="square-of-surprise",
+        wrong="the second moment is that of g - m (AdaBelief)",
+        right="of g",
+        call=functools.partial(_variant, moments=_of_surprise),
+    ),
+    Deviation(
+        name="amsgrad-of-corrected",
+        wrong="the maximum is taken of the corrected second moment",
+        right="of the raw one",
+        call=functools.partial(_variant, largest=_largest_corrected),
+    ),
+    Deviation(
+        name="maximize-by-negative-lr",
+        wrong="lr is negated, and with it the decay",
+        right="the gradient is negated",
+        call=functools.partial(_variant, climb=lambda gradient, lr: (gradient, -lr)),
+    ),
 )
+
+
+# Rewritings -----------------------------------------------------------------------------------------------------------
+
+
+def _closed_form(parameters: Any, gradients: Any, **knobs: Any) -> Mapping[str, Any]:
+    """The moments as weighted sums over the steps so far, in float64 throughout."""
+    import torch
+
+    sign = -1.0 if knobs["maximize"] else 1.0
+    g, steps = sign * gradients.double(), torch.arange(len(gradients), dtype=torch.float64, device=gradients.device)
+    age = steps[:, None] - steps  # [K, K]
+
+    def moment(beta: float, values: Any) -> Any:
+        weights = torch.where(age >= 0, (1 - beta) * torch.as_tensor(beta).double() ** age.clamp(min=0), 0.0)
+        return weights @ values  # [K, P]
+
+    m, v = moment(knobs["beta1"], g), moment(knobs["beta2"], g * g)
+    v_max = v.cummax(0).values if knobs["amsgrad"] else 0 * v
+    first, second = (1 - torch.as_tensor(knobs[name]).double() ** (steps[:, None] + 1) for name in ("beta1", "beta2"))
+    moves = knobs["lr"] * (m / first) / (((v_max if knobs["amsgrad"] else v) / second).sqrt() + knobs["eps"])
+    rows, theta = [], parameters.double()
+    for move in moves:
+        theta = theta - knobs["lr"] * knobs["weight_decay"] * theta - move
+        rows.append(theta)
+    made = {"parameters": torch.stack(rows), "exp_avg": m, "exp_avg_sq": v, "max_exp_avg_sq": v_max}
+    return {name: value.to(gradients) for name, value in made.items()}
+
+
+def _folded(parameters: Any, gradients: Any, **knobs: Any) -> Mapping[str, Any]:
+    """Both corrections folded into step size and eps, as section 2 of the paper has it."""
+    beta1, beta2, eps = knobs["beta1"], knobs["beta2"], knobs["eps"]
+    p, m, v, v_max = parameters, 0 * parameters, 0 * parameters, 0 * parameters
+    rows = []
+    for t, g in enumerate(-gradients if knobs["maximize"] else gradients, start=1):
+        m, v = m.lerp(g, 1 - beta1), v.mul(beta2).addcmul(g, g, value=1 - beta2)
+        v_max = v_max.maximum(v) if knobs["amsgrad"] else v_max
+        root = (1 - beta2**t) ** 0.5
+        scale = (v_max if knobs["amsgrad"] else v).sqrt() + eps * root
+        p = p * (1 - knobs["lr"] * knobs["weight_decay"]) - knobs["lr"] * root / (1 - beta1**t) * m / scale
+        rows.append({"parameters": p, "exp_avg": m, "exp_avg_sq": v, "max_exp_avg_sq": v_max})
+    return _history(rows)
+
+
+REWRITINGS = (
+    Rewriting("closed-form", "the moments as weighted sums over all steps so far", _closed_form),
+    Rewriting("folded", "the corrections folded into the step size and eps", _folded),
+)
+
+
+# Probes ---------------------------------------------------------------------------------------------------------------
+
+
+def _moved(case: Case, inputs: Mapping[str, Any], **knobs: Any) -> Case:
+    return Case({**case.inputs, **inputs}, {**case.knobs, **knobs})
+
+
+def _reordered(run: Runner, case: Case) -> float | None:
+    """Each parameter takes its own step: another order of them only reorders the result."""
+    size = len(case.inputs["parameters"])
+    if size < 2:
+        return None
+    order = np.roll(np.arange(size)[::-1], 1)
+    inputs = {"parameters": case.inputs["parameters"][order], "gradients": case.inputs["gradients"][:, order]}
+    before, after = run(case), run(_moved(case, inputs))
+    moved = {name: array[:, order] for name, array in before.outputs.items()}
+    return apart(after, replace(before, outputs=moved), case, gradient=False)
+
+
+def _in_other_units(run: Runner, case: Case) -> float | None:
+    """A loss four times as large, and an eps in the same units: the parameters move as before."""
+    before = run(case)
+    after = run(_moved(case, {"gradients": 4 * case.inputs["gradients"]}, eps=4 * case.knobs["eps"]))
+    units = {"parameters": 1, "exp_avg": 4, "exp_avg_sq": 16, "max_exp_avg_sq": 16}
+    moved = {name: units[name] * array for name, array in before.outputs.items()}
+    return apart(after, replace(before, outputs=moved), case, gradient=False)
+
+
+def _without_the_last(run: Runner, case: Case) -> float | None:
+    """A gradient does not reach back: without the last one, all steps before are the same."""
+    before, after = run(case), run(_moved(case, {"gradients": case.inputs["gradients"][:-1]}))
+    return apart(after, replace(before, outputs={k: v[:-1] for k, v in before.outputs.items()}), case, gradient=False)
+
+
+def _first_step(run: Runner, case: Case) -> float | None:
+    """Without eps and decay the first step is lr in the direction of the gradient's sign, whatever the betas are."""
+    if not case.inputs["gradients"][0].all():
+        return None
+    knobs = case.knobs
+    after = run(_moved(case, {}, eps=0.0, weight_decay=0.0)).outputs["parameters"][0]
+    sign = np.sign(case.inputs["gradients"][0]) * (1 if knobs["maximize"] else -1)
+    return error(after, case.inputs["parameters"] + knobs["lr"] * sign)
+
+
+def _at_rest(run: Runner, case: Case) -> float | None:
+    """With no gradient at all only the decay acts: the parameters fall by the factor 1 - lr lambda a step."""
+    if case.knobs["eps"] == 0:
+        return None
+    found = run(_moved(case, {"gradients": 0 * case.inputs["gradients"]})).outputs["parameters"]
+    factor = 1 - case.knobs["lr"] * case.knobs["weight_decay"]
+    steps = np.arange(1, len(found) + 1)[:, None]
+    return error(found, case.inputs["parameters"] * factor**steps)
+
+
+PROBES = (
+    Probe("permutation", "another order of the parameters only reorders the result", _reordered),
+    Probe("units", "gradients and eps in other units move the parameters as before", _in_other_units),
+    Probe("causal", "a gradient does not change the steps before it", _without_the_last),
+    Probe("first-step", "the first step is lr times the sign, without eps and decay", _first_step),
+    Probe("rest", "without a gradient only the decay acts", _at_rest),
+)
+
+
+# Stages ---------------------------------------------------------------------------------------------------------------
+
+
+def _moments(gradients: Any, beta1: float, beta2: float, amsgrad: bool, maximize: bool) -> Any:
+    import torch
+
+    from minimal.framework import adamw_torch as right
+
+    state, rows = right.initial_state(gradients[0]), []
+    for gradient in -gradients if maximize else gradients:
+        state = right.update_moments(gradient, state, beta1, beta2, amsgrad)
+        rows.append(state)
+    return right.State(*map(torch.stack, zip(*rows, strict=True)))
+
+
+def _first_moment(gradients: Any, beta1: float, maximize: bool) -> Any:
+    return _moments(gradients, beta1, 0.0, False, maximize).exp_avg
+
+
+def _second_moment(gradients: Any, beta2: float) -> Any:
+    return _moments(gradients, 0.0, beta2, False, False).exp_avg_sq
+
+
+def _largest_moment(exp_avg_sq: Any, amsgrad: bool) -> Any:
+    return exp_avg_sq.cummax(0).values if amsgrad else 0 * exp_avg_sq
+
+
+def _denominator(exp_avg_sq: Any, max_exp_avg_sq: Any, beta1: float, beta2: float, eps: float, amsgrad: bool) -> Any:
+    from minimal.framework import adamw_torch as right
+
+    second = right.corrections(beta1, beta2, len(exp_avg_sq), exp_avg_sq.dtype).second[:, None]
+    return (max_exp_avg_sq if amsgrad else exp_avg_sq).sqrt() / second.to(exp_avg_sq) ** 0.5 + eps
+
+
+def _after_steps(
+    parameters: Any, exp_avg: Any, denominator: Any, lr: float, beta1: float, beta2: float, weight_decay: float
+) -> Any:
+    import torch
+
+    from minimal.framework import adamw_torch as right
+
+    first = right.corrections(beta1, beta2, len(exp_avg), exp_avg.dtype).first
+    rows = []
+    for m, scale, correction in zip(exp_avg, denominator, first, strict=True):
+        parameters = parameters * (1 - lr * weight_decay) - lr / correction * (m / scale)
+        rows.append(parameters)
+    return torch.stack(rows)
+
+
+STAGES = (
+    Stage("exp_avg", ("K", "P"), "the first moment, not corrected", _first_moment, "gradient"),
+    Stage("exp_avg_sq", ("K", "P"), "the second moment, not corrected", _second_moment, "gradient squared"),
+    Stage("max_exp_avg_sq", ("K", "P"), "its running maximum; 0 without amsgrad", _largest_moment, "gradient squared"),
+    Stage("denominator", ("K", "P"), "root of the corrected second moment, and eps", _denominator, "gradient"),
+    Stage("parameters", ("K", "P"), "after each step", _after_steps),
+)
+
+
+# Contract -------------------------------------------------------------------------------------------------------------
 
 CONTRACT = Contract(
     name="adamw-step",
@@ -365,4 +639,7 @@ CONTRACT = Contract(
     edges=edges,
     implementations=IMPLEMENTATIONS,
     deviations=DEVIATIONS,
+    probes=PROBES,
+    stages=STAGES,
+    rewritings=REWRITINGS,
 )

@@ -197,7 +197,8 @@ def _case(label: str, positions: Any, query: Any, key: Any, **knobs: Any) -> Cas
 
 def _wave(*shape: int) -> np.ndarray:
     """Eighths that no convention of pairs makes symmetric."""
-    return np.round(8 * np.sin(1.0 + 2.3 * np.arange(np.prod(shape)))).reshape(shape) / 8
+    wave: np.ndarray = np.round(8 * np.sin(1.0 + 2.3 * np.arange(np.prod(shape)))) / 8
+    return wave.reshape(shape)
 
 
 def _edges() -> tuple[Case, ...]:

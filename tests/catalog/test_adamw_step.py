@@ -1,4 +1,4 @@
-"""`adamw-step`: PyTorch's three eager paths and the twins agree over 20 steps, and every deviation is caught."""
+"""`adamw-step`: PyTorch's three eager paths and the twins agree over 8 steps, and every deviation is caught."""
 
 from __future__ import annotations
 
