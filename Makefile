@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export HF_HUB_OFFLINE = 1
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: help site serve test zoo check lint conform proofs mutants bench clean
+.PHONY: help site serve test zoo check lint conform proofs proofs-cuda bundle mutants bench clean
 
 help:
 	@echo "make site     make the environment, fetch the pins, index them, build the site"
@@ -17,6 +17,8 @@ help:
 	@echo "make zoo      user files with known deviations, each through a whole diff (four minutes)"
 	@echo "make proofs   run every contract and record the proofs of this machine's CPU"
 	@echo "make mutants  small faults put into minimal/ one at a time: the contracts must see them"
+	@echo "make proofs-cuda  the same on a GPU, in four dtypes; then the tests that need one"
+	@echo "make bundle   a tarball that does that on a GPU machine without network"
 	@echo "make bench    the tables of benchmarks/"
 
 $(VENV)/.base:
@@ -49,7 +51,7 @@ lint: $(VENV)/.test
 test: $(VENV)/.test lint
 	$(BIN)/annotator fetch
 	$(BIN)/annotator index
-	$(BIN)/annotator conform
+	$(BIN)/annotator conform --jobs 2
 	$(BIN)/annotator build
 	$(BIN)/annotator check
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not zoo"
@@ -61,10 +63,17 @@ check: $(VENV)/.test lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not zoo and not network and not cuda"
 
 conform: $(VENV)/.test
-	$(BIN)/annotator conform
+	$(BIN)/annotator conform --jobs 2
 
 proofs: $(VENV)/.test
-	$(BIN)/annotator conform --record
+	$(BIN)/annotator conform --jobs 2 --record
+
+proofs-cuda: $(VENV)/.test
+	$(BIN)/annotator conform --device cuda --record
+	$(BIN)/python -m pytest -m cuda
+
+bundle: $(VENV)/.test
+	$(BIN)/python bundle/build.py
 
 mutants: $(VENV)/.test
 	$(BIN)/annotator fetch

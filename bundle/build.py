@@ -45,7 +45,7 @@ def build(workspace: Workspace, output: Path, *, python: str, wheels: Path | Non
         else:
             download(workspace.root / "requirements" / "lock.txt", python, root / "wheels")
         output.parent.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(output, "w:xz") as archive:
+        with tarfile.open(output, "w:xz", preset=2) as archive:
             archive.add(root, NAME, filter=anonymous)
     if output.stat().st_size > LIMIT:
         found = f"{output.stat().st_size / 1e6:.1f} MB"
@@ -92,14 +92,15 @@ def rests_on(pin: str) -> Iterator[str]:
                 yield from (f"{stem}.py", f"{stem}/__init__.py")
 
 
-def wanted() -> list[str]:
-    """The names of `wheels.txt`."""
+def wanted() -> dict[str, str]:
+    """The names of `wheels.txt`, each with pip's verb: to download, or, where it says "built here", to make it."""
     lines = (HERE / "wheels.txt").read_text("utf-8").splitlines()
-    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    parts = [line.partition("#") for line in lines if line.partition("#")[0].strip()]
+    return {name.strip(): "wheel" if "built here" in note else "download" for name, _, note in parts}
 
 
 def download(lock: Path, python: str, folder: Path) -> None:
-    """Bring the wheels here for another interpreter. What the registry has no wheel of is pure Python and is built.
+    """Bring the wheels here for another interpreter. What is built here is pure Python, and so fits it too.
 
     Raises:
         WorkspaceError: one of them cannot be had.
@@ -112,18 +113,23 @@ def download(lock: Path, python: str, folder: Path) -> None:
     ]
     target = ["--only-binary=:all:", "--implementation=cp", f"--python-version={python}"]
     target += [f"--platform={tag}" for tag in glibc]
-    for name in wanted():
-        what = f"{name}=={by_name[name.lower().replace('_', '-')]}"
-        if not (pip("download", *target, folder, what) or pip("wheel", folder, what)):
-            raise WorkspaceError(what, expected=f"a wheel for Python {python}", found="none")
+    names = wanted()
+    exact = {name: f"{name}=={by_name[name.lower().replace('_', '-')]}" for name in names}
+    pip("download", *target, "--dest", str(folder), *(exact[name] for name in names if names[name] == "download"))
+    pip("wheel", "--wheel-dir", str(folder), *(exact[name] for name in names if names[name] == "wheel"))
 
 
-def pip(verb: str, *arguments: str | Path) -> bool:
-    """Whether pip did it. The folder comes before the requirement."""
-    *options, folder, what = map(str, arguments)
-    into = ["--dest", folder] if verb == "download" else ["--wheel-dir", folder]
-    command = [sys.executable, "-m", "pip", verb, "--quiet", "--no-deps", *options, *into, what]
-    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+def pip(verb: str, *arguments: str) -> None:
+    """Run pip, without dependencies.
+
+    Raises:
+        WorkspaceError: it did not do it; its last words say why.
+    """
+    command = [sys.executable, "-m", "pip", verb, "--quiet", "--no-deps", *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        found = " ".join((done.stderr.strip().splitlines() or ["nothing said"])[-1].split())
+        raise WorkspaceError(f"pip {verb}", expected="the wheels of bundle/wheels.txt", found=found)
 
 
 def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
