@@ -230,6 +230,7 @@ def sample_tokens(probabilities: Array, key: Array, draws: int) -> Array:
     vllm:vllm.v1.sample.ops.topk_topp_sampler.random_sample.
     """
     batch, vocabulary = probabilities.shape
-    noise = jax.random.exponential(key, (batch, draws, vocabulary), dtype=probabilities.dtype)  # [B, N, V]
+    wide = jnp.promote_types(probabilities.dtype, jnp.float32)  # noise of 8 bits ties, and the first token wins
+    noise = jax.random.exponential(key, (batch, draws, vocabulary), dtype=wide)  # [B, N, V]
     noise = jnp.maximum(noise, jnp.finfo(noise.dtype).tiny)  # 0/0 would win the race
     return (probabilities[:, None, :] / noise).argmax(axis=-1)

@@ -225,6 +225,7 @@ def sample_tokens(probabilities: Tensor, generator: torch.Generator, draws: int)
     vllm:vllm.v1.sample.ops.topk_topp_sampler.random_sample.
     """
     batch, vocabulary = probabilities.shape
-    noise = probabilities.new_empty(batch, draws, vocabulary)  # [B, N, V]
+    wide = torch.promote_types(probabilities.dtype, torch.float32)  # noise of 8 bits ties, and the first token wins
+    noise = probabilities.new_empty(batch, draws, vocabulary, dtype=wide)  # [B, N, V]
     noise.exponential_(generator=generator).clamp_(min=torch.finfo(noise.dtype).tiny)  # 0/0 would win the race
     return (probabilities[:, None, :] / noise).argmax(dim=-1)

@@ -143,6 +143,29 @@ def draws_of(twin, p, draws):
     return np.asarray(sample_tokens(jnp.asarray(p), jax.random.key(7), draws))
 
 
+def uneven(tokens):
+    """The p-value of draws of 16 tokens that ought to be alike."""
+    from scipy.stats import chisquare
+
+    return chisquare(np.bincount(tokens, minlength=16)).pvalue
+
+
+def test_coarse_probabilities_do_not_make_coarse_draws():
+    """With noise of bfloat16 races end in ties, and the first of the tied tokens wins them."""
+    import jax
+    import jax.numpy as jnp
+    import torch
+
+    from minimal.serving import sampling_jax, sampling_torch
+
+    equal = jnp.full((1, 16), 1 / 16, jnp.bfloat16)
+    assert uneven(np.asarray(sampling_jax.sample_tokens(equal, jax.random.key(7), 50_000))[0]) > 1e-6
+    noise = jax.random.exponential(jax.random.key(7), (50_000, 16), dtype=jnp.bfloat16)
+    assert uneven(np.asarray((equal / noise).argmax(-1))) < 1e-6  # negative control
+    same = torch.full((1, 16), 1 / 16, dtype=torch.bfloat16)
+    assert uneven(sampling_torch.sample_tokens(same, torch.Generator().manual_seed(7), 50_000)[0].numpy()) > 1e-6
+
+
 @pytest.mark.parametrize("twin", ["torch", "jax"])
 def test_draws_follow_the_probabilities(twin):
     from scipy.stats import chisquare
