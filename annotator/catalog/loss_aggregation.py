@@ -7,6 +7,7 @@ a deviation here: its gradients do not add up to the batch's.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 Outputs = Mapping[str, Any]
 
 MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean")
+
+HIDDEN = "not a number under the mask"
+"""The edge that only code keeps which selects before it adds."""
 
 
 # Implementations ------------------------------------------------------------------------------------------------------
@@ -55,6 +59,11 @@ def _verl(
     return {"loss": loss}
 
 
+def _verl_accepts(case: Case) -> str | None:
+    multiplied = case.label == HIDDEN and case.knobs["aggregation"] not in MODES[:2]
+    return "verl's modes over sequences multiply masked slots by 0" if multiplied else None
+
+
 def _minimal_torch(**inputs: Any) -> Outputs:
     from minimal.post_training import aggregation_torch
 
@@ -75,6 +84,7 @@ IMPLEMENTATIONS = (
         call=_verl,
         symbols=("verl:verl.trainer.ppo.core_algos.agg_loss", "verl:verl.utils.torch_functional.masked_sum"),
         requires=("verl",),
+        accepts=_verl_accepts,
         breaks=("poison",),  # the modes over sequences multiply by the mask: NaN times 0
     ),
     Implementation(
@@ -145,6 +155,7 @@ def _edges() -> tuple[Case, ...]:
         _case("huge losses", [[x * 2.0**40 for x in row] for row in losses], ragged, **part),
         _case("a huge loss in a masked slot", [[1.0, 0.5, 2.0**40, 2.0**40]], ragged[:1], **part),
         _case("losses that cancel", [[1.0, -1.0, 3.0, 3.0]], ragged[:1], **part),
+        _case(HIDDEN, [[1.0, 0.5, math.nan, math.nan]], ragged[:1], **part),
         _case("many ranks", losses, ragged, tokens=4096, sequences=512, ranks=64),
     )
 
@@ -270,6 +281,20 @@ DEVIATIONS = (
         call=functools.partial(_variant, ranks=lambda ranks: 1),
         seen_in="verl #5366",
         zoo=5,
+    ),
+    Deviation(
+        name="nan-times-zero",
+        wrong="masked slots are multiplied by 0, which leaves NaN as it is",
+        right="they are left out",
+        call=functools.partial(
+            _variant,
+            modes={
+                "token-mean": lambda losses, mask, whole: (losses * mask).sum() / whole.tokens,
+                "token-sum": lambda losses, mask, whole: (losses * mask).sum(),
+            },
+        ),
+        seen_in="OpenRLHF #1240",
+        zoo=14,
     ),
     Deviation(
         name="ranks-divided",

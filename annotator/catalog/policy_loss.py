@@ -507,7 +507,6 @@ DEVIATIONS = (
             reduce=lambda losses, mask, gain, sizes, **knobs: _multiplied(losses, mask.to(losses), sizes, **knobs),
         ),
         seen_in="OpenRLHF #1240",
-        zoo=14,
     ),
     Deviation(
         name="clip-from-low",
