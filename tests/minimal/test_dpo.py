@@ -168,6 +168,39 @@ def test_the_gradient_at_the_reference_is_half_of_beta() -> None:
     assert not chosen_rewards.requires_grad
 
 
+SIDES = ("policy_chosen_logps", "policy_rejected_logps", "ref_chosen_logps", "ref_rejected_logps")
+
+
+def slopes_in_torch(given: dict[str, np.ndarray], **options: Any) -> list[float]:
+    """The largest slope of the loss by each of the log-probabilities."""
+    import torch
+
+    tensors = {name: torch.from_numpy(array) for name, array in given.items()}
+    moving = [tensors[name].requires_grad_() for name in SIDES]
+    value = dpo_torch.dpo_loss(**tensors, **options)[0]
+    found = torch.autograd.grad(value, moving, allow_unused=True)
+    return [0.0 if part is None else part.abs().max().item() for part in found]
+
+
+def slopes_in_jax(given: dict[str, np.ndarray], **options: Any) -> list[float]:
+    import jax
+
+    from minimal.post_training import dpo_jax
+
+    arrays = {name: jax.numpy.asarray(array) for name, array in given.items()}
+    found = jax.grad(lambda moving: dpo_jax.dpo_loss(**{**arrays, **moving}, **options)[0])(
+        {n: arrays[n] for n in SIDES}
+    )
+    return [float(abs(found[name]).max()) for name in SIDES]
+
+
+@pytest.mark.parametrize("slopes", [slopes_in_torch, slopes_in_jax], ids=FRAMEWORKS)
+def test_the_reference_model_is_not_trained(slopes: Any) -> None:
+    *policy, ref_chosen, ref_rejected = slopes(batch(), beta=BETA)
+    assert min(policy) > 0
+    assert ref_chosen == ref_rejected == 0
+
+
 @pytest.mark.parametrize("name", ["sigmoid", "exo_pair", "aot"])
 def test_jax_compiles_with_all_numbers_traced(name: str) -> None:
     import jax

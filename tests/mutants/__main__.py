@@ -222,8 +222,13 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.known: dict[str, list[str]] = json.loads(path.read_text()) if path.exists() else {}
+        self.known = self._read()
+        self.new: dict[str, list[str]] = {}
         self.written = time.monotonic()
+
+    def _read(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = json.loads(self.path.read_text()) if self.path.exists() else {}
+        return found
 
     def verdict(self, mutant: Mutant, marks: Marks) -> Verdict | None:
         """The verdict of the same mutant under the same marks."""
@@ -232,15 +237,15 @@ class Store:
 
     def keep(self, mutant: Mutant, marks: Marks, verdict: Verdict) -> None:
         """Adds one, and writes the file now and then."""
-        self.known[self._key(mutant)] = [verdict.by, verdict.where, self._mark(marks, verdict.by)]
+        self.new[self._key(mutant)] = [verdict.by, verdict.where, self._mark(marks, verdict.by)]
         if time.monotonic() - self.written > 10:
             self.write()
 
     def write(self) -> None:
-        """Writes the file, whole or not at all."""
+        """Writes the file, whole or not at all; what another run has added meanwhile stays."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         part = self.path.with_suffix(".part")
-        part.write_text(json.dumps(self.known))
+        part.write_text(json.dumps({**self._read(), **self.new}))
         part.replace(self.path)
         self.written = time.monotonic()
 
