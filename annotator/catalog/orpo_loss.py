@@ -1,8 +1,10 @@
 """The contract ``orpo-loss``: likelihood of the chosen completion, and the odds ratio of chosen and rejected.
 
-Bound to TRL, whose experimental trainer holds the method. ``get_batch_loss_metrics`` runs whole on a real trainer: the
-forward pass over both sides, the shift and the masks of the labels, the average, the odds and the cross entropy. Only
-the model is a stand-in, with a vocabulary of two words: one has the log-probability of the case, the other the rest.
+Bound to TRL, whose experimental trainer holds the method, and to Liger's fused layer. TRL's ``get_batch_loss_metrics``
+runs whole on a real trainer: the forward pass over both sides, the shift and the masks of the labels, the average, the
+odds and the cross entropy. Only the model is a stand-in, with a vocabulary of two words: one has the log-probability of
+the case, the other the rest. Liger starts from such logits too, and takes log(1 - p) by ``log1p(-exp(x))``, which
+cancels as much as what it stands for: where a model is nearly certain, its float32 is far off, and so is its bound.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from annotator import pins
 from annotator.catalog import _trl
+from annotator.catalog._third_party import quiet
 from annotator.contracts import probes
 from annotator.contracts.model import (
     Case,
@@ -124,6 +127,34 @@ def _trl_loss(
     return _named((loss, *returned[0][1:3]))
 
 
+@functools.cache
+def _liger() -> Any:
+    with quiet():
+        return pins.load("liger-kernel:liger_kernel.chunked_loss.orpo_loss").LigerFusedLinearORPOLoss
+
+
+def _liger_loss(
+    policy_chosen_logps: Any,
+    policy_rejected_logps: Any,
+    chosen_attention: Any,
+    chosen_mask: Any,
+    rejected_mask: Any,
+    *,
+    beta: float,
+    nll_over: str,
+) -> Outputs:
+    """The whole layer, uncompiled, with the identity for a head: its input then is the logits of the two words."""
+    import torch
+
+    logits = _Model(torch.cat((policy_chosen_logps, policy_rejected_logps)))().logits[:, :-1]  # [2B, T, 2]
+    labels = (torch.cat((chosen_mask, rejected_mask)).long() - 1) * 100  # [2B, T]; -100 where not of it
+    learned = (torch.cat((chosen_attention, rejected_mask)).long() - 1) * 100
+    layer = _liger()(beta=beta, compiled=False)
+    nll_target = learned if nll_over == "sequence" else None
+    loss, logged = layer(torch.eye(2).to(logits), logits, labels, nll_target=nll_target)
+    return _named((loss, *logged[5:7]))
+
+
 def _module(trainer: Any) -> Any:
     import sys
 
@@ -194,6 +225,20 @@ IMPLEMENTATIONS = (
         requires=("trl",),
         dtypes=("float32",),  # odds_ratio_loss casts to float32, whatever it is given
         breaks=("poison",),  # a masked log-probability is multiplied by 0
+    ),
+    Implementation(
+        name="liger",
+        role="reference",
+        backend="torch",
+        call=_liger_loss,
+        symbols=(
+            "liger-kernel:liger_kernel.chunked_loss.orpo_loss.LigerFusedLinearORPOFunction",
+            "liger-kernel:liger_kernel.chunked_loss.fused_linear_preference.LigerFusedLinearPreferenceBase",
+        ),
+        requires=("liger-kernel",),
+        dtypes=("float32",),  # its log-softmax casts
+        # A masked log-probability is multiplied by 0; where float32 rounds p to 1, no result is a number.
+        breaks=("poison", "poison-finite", "even-odds"),
     ),
     Implementation(
         name="minimal-torch",

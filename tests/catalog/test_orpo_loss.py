@@ -29,7 +29,9 @@ def kills() -> dict[tuple[str, str], Kill]:
     return {(kill.deviation, kill.dtype): kill for kill in power(CONTRACT, examples=15)}
 
 
-@pytest.mark.parametrize("names", [("trl", "minimal-torch"), pytest.param(("minimal-jax",), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "names", [("trl", "liger", "minimal-torch"), pytest.param(("minimal-jax",), marks=pytest.mark.slow)]
+)
 def test_every_implementation_conforms(names: tuple[str, ...]) -> None:
     findings = conform(CONTRACT, names=names, examples=15)
     assert {finding.implementation for finding in findings} == set(names)
@@ -79,6 +81,22 @@ def test_trls_gradient_is_no_number_where_the_model_is_certain_and_the_value_is(
     found = result(name, replace(case, inputs=inputs))
     assert np.isfinite(found.outputs["loss"])
     assert bool(np.isfinite(found.gradients["policy_chosen_logps"]).all()) is finite
+
+
+def test_ligers_odds_are_no_number_where_float32_rounds_p_to_one() -> None:
+    """log1p(-exp(x)) cancels as log(1 - exp(x)) does: exp(x) is 1 before the difference is taken."""
+    case = EDGES["all but one in ten million certain"]
+    assert not np.isfinite(result("liger", case).outputs["loss"])
+    assert np.isfinite(result("trl", case).outputs["loss"])
+    plain = EDGES["no padding"]
+    assert result("liger", plain).outputs["loss"] == pytest.approx(result("trl", plain).outputs["loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize("over", ["sequence", "completion"])
+def test_liger_learns_what_it_is_told_to(over: str) -> None:
+    case = EDGES["ragged, prompts of several lengths"]
+    ours = result("minimal-torch", case, nll_over=over).outputs["loss"]
+    assert result("liger", case, nll_over=over).outputs["loss"] == pytest.approx(ours, rel=1e-6)
 
 
 def test_the_likelihood_is_that_of_prompt_and_completion() -> None:
