@@ -136,7 +136,7 @@ def trl_loss(
 
     trainer, rows = _trl.grpo_trainer(), len(log_probs)
     steps = int(global_batch_size) // (rows * int(dp_size)) if counts == "global" else 1
-    settings = {
+    settings: dict[str, Any] = {
         "_get_per_token_logps_and_entropies": lambda *_, **__: (log_probs, log_probs.detach() * 0, None),
         "loss_type": TRL_LOSSES[aggregation, counts],
         "epsilon_low": clip_low,
@@ -147,7 +147,11 @@ def trl_loss(
         "max_completion_length": horizon,
         "current_gradient_accumulation_steps": steps,
     }
-    options = {"delta": _finite(dual_clip), "use_bias_correction_kl": kl_by_ratio, "steps_per_generation": steps}
+    options: dict[str, Any] = {
+        "delta": _finite(dual_clip),
+        "use_bias_correction_kl": kl_by_ratio,
+        "steps_per_generation": steps,
+    }
     processes = int(dp_size) if counts == "global" else 1
     batch = _trl_batch(response_mask) | {
         "advantages": advantages,

@@ -217,7 +217,7 @@ def _variant(
 def _own_counts(mask: Any) -> tuple[Any, Any]:
     from minimal.post_training import aggregation_torch as right
 
-    return tuple(count.clamp(min=1) for count in right.local_counts(mask))  # type: ignore[return-value]
+    return tuple(count.clamp(min=1) for count in right.local_counts(mask))
 
 
 def _as(mode: str) -> Callable[[Any, Any, Any], Any]:

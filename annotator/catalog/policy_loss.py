@@ -212,7 +212,7 @@ def _drifted(log_ratios: Any, advantages: Any) -> dict[str, np.ndarray]:
     }
 
 
-RECIPES = (
+RECIPES: tuple[dict[str, Any], ...] = (
     {"aggregation": MODES[0], "counts": "local", "weighted": False, "kl_by_ratio": False},
     {"aggregation": MODES[0], "counts": "global", "weighted": True, "kl_by_ratio": False},
     {"aggregation": MODES[1], "counts": "global", "weighted": False, "kl_by_ratio": False},
@@ -230,7 +230,7 @@ PART = (40, 12, 2)
 
 def _edges() -> tuple[Case, ...]:
     tokens = _random_tokens(0, (3, 4))
-    full = {"clip_low": 0.1, "clip_high": 0.28, "dual_clip": 1.5, "kl_coef": 0.5, "horizon": 8.0}
+    full: dict[str, Any] = {"clip_low": 0.1, "clip_high": 0.28, "dual_clip": 1.5, "kl_coef": 0.5, "horizon": 8.0}
     every = tuple(
         _case(f"{knobs['counts']} {knobs['aggregation']}", tokens, RAGGED, **full, **knobs) for knobs in RECIPES
     )
@@ -653,7 +653,8 @@ def _token_weights(case: Case) -> np.ndarray:
         "seq-mean-token-sum-norm": sequences * case.knobs["horizon"],
         "seq-mean-token-mean": sequences * lengths,
     }[mode]
-    return mask * (ranks / divisor)
+    weights: np.ndarray = mask * (ranks / divisor)
+    return weights
 
 
 def _on_policy(case: Case) -> Case | None:
@@ -685,7 +686,7 @@ def _equal_parts(case: Case) -> list[np.ndarray]:
 def _of_the_loss(probe: Probe) -> Probe:
     """A probe that looks at the loss under global counts only: a fraction of a micro-batch does not add up."""
 
-    def relation(run: Runner, case: Case) -> float:
+    def relation(run: Runner, case: Case) -> float | None:
         def loss(case: Case, **options: Any) -> Result:
             found = run(case, **options)
             return Result({"loss": found.outputs["loss"]}, found.gradients, found.carried)
