@@ -300,7 +300,7 @@ def _variant(
     import torch
 
     beta1, beta2 = (betas or (lambda first, second: (first, second)))(beta1, beta2)
-    zeros = 0 * parameters
+    zeros = torch.zeros_like(parameters)
     theta, m, v, v_max, kept, rows = parameters, zeros, zeros, zeros, zeros, []
     for t, given in enumerate(gradients, start=1):
         g, rate = (climb or _climbed)(given, lr) if maximize else (given, lr)
@@ -460,12 +460,14 @@ def _closed_form(parameters: Any, gradients: Any, **knobs: Any) -> Mapping[str, 
     age = steps[:, None] - steps  # [K, K]
 
     def moment(beta: float, values: Any) -> Any:
-        weights = torch.where(age >= 0, (1 - beta) * torch.as_tensor(beta).double() ** age.clamp(min=0), 0.0)
+        weights = torch.where(age >= 0, (1 - beta) * torch.tensor(beta, dtype=torch.float64) ** age.clamp(min=0), 0.0)
         return weights @ values  # [K, P]
 
     m, v = moment(knobs["beta1"], g), moment(knobs["beta2"], g * g)
     v_max = v.cummax(0).values if knobs["amsgrad"] else 0 * v
-    first, second = (1 - torch.as_tensor(knobs[name]).double() ** (steps[:, None] + 1) for name in ("beta1", "beta2"))
+    first, second = (
+        1 - torch.tensor(knobs[name], dtype=torch.float64) ** (steps[:, None] + 1) for name in ("beta1", "beta2")
+    )
     moves = knobs["lr"] * (m / first) / (((v_max if knobs["amsgrad"] else v) / second).sqrt() + knobs["eps"])
     rows, theta = [], parameters.double()
     for move in moves:
@@ -478,8 +480,10 @@ def _closed_form(parameters: Any, gradients: Any, **knobs: Any) -> Mapping[str, 
 def _folded(parameters: Any, gradients: Any, **knobs: Any) -> Mapping[str, Any]:
     """Both corrections folded into step size and eps, as section 2 of the paper has it."""
     beta1, beta2, eps = knobs["beta1"], knobs["beta2"], knobs["eps"]
-    p, m, v, v_max = parameters, 0 * parameters, 0 * parameters, 0 * parameters
-    rows = []
+    import torch
+
+    zeros = torch.zeros_like(parameters)
+    p, m, v, v_max, rows = parameters, zeros, zeros, zeros, []
     for t, g in enumerate(-gradients if knobs["maximize"] else gradients, start=1):
         m, v = m.lerp(g, 1 - beta1), v.mul(beta2).addcmul(g, g, value=1 - beta2)
         v_max = v_max.maximum(v) if knobs["amsgrad"] else v_max
