@@ -10,6 +10,6 @@ def value_loss(value_preds, values, returns, response_mask, clip_range):
             continue
         clipped = torch.minimum(torch.maximum(v, old - clip_range), old + clip_range)
         plain, other = (v - ret) ** 2, (clipped - ret) ** 2
-        raised = raised + (other > plain).sum()
+        raised = raised + (other > plain).to(v.dtype).sum()
         losses.append(torch.maximum(plain, other).mean() * 0.5)
     return torch.stack(losses).mean(), raised / response_mask.sum()
