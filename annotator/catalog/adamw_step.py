@@ -358,66 +358,77 @@ DEVIATIONS = (
         call=functools.partial(
             _variant, regularise=lambda g, theta, decay: g + decay * theta, shrink=lambda lr, decay: 1.0
         ),
+        stage="exp_avg",
     ),
     Deviation(
         name="decay-without-lr",
         wrong="the decay is not scaled by the learning rate",
         right="parameters times 1 - lr lambda",
         call=functools.partial(_variant, shrink=lambda lr, decay: 1 - decay),
+        stage="parameters",
     ),
     Deviation(
         name="decay-last",
         wrong="the parameters are decayed after the update",
         right="before it, so that the update is not decayed",
         call=functools.partial(_variant, shrinks_last=True),
+        stage="parameters",
     ),
     Deviation(
         name="eps-inside-root",
         wrong="eps is added under the root",
         right="after the root",
         call=functools.partial(_variant, denominator=lambda v, second, eps: (v / second + eps).sqrt()),
+        stage="denominator",
     ),
     Deviation(
         name="eps-before-correction",
         wrong="eps is added before the bias is corrected",
         right="after",
         call=functools.partial(_variant, denominator=lambda v, second, eps: (v.sqrt() + eps) / second**0.5),
+        stage="denominator",
     ),
     Deviation(
         name="correction-outside-root",
         wrong="the root is divided by 1 - beta2^t",
         right="by its root",
         call=functools.partial(_variant, denominator=lambda v, second, eps: v.sqrt() / second + eps),
+        stage="denominator",
     ),
     Deviation(
         name="root-forgotten",
         wrong="division by the second moment",
         right="by its root",
         call=functools.partial(_variant, denominator=lambda v, second, eps: v / second + eps),
+        stage="denominator",
     ),
     Deviation(
         name="no-correction",
         wrong="the moments' bias is left",
         right="both are divided by 1 - beta^t",
         call=functools.partial(_variant, corrections=lambda first, second, t: (1.0, 1.0)),
+        stage="denominator",
     ),
     Deviation(
         name="first-uncorrected",
         wrong="only the second moment is corrected",
         right="both are",
         call=functools.partial(_variant, corrections=lambda first, second, t: (1.0, 1 - second**t)),
+        stage="parameters",
     ),
     Deviation(
         name="step-from-two",
         wrong="the first step counts as the second",
         right="steps are counted from 1",
         call=functools.partial(_variant, corrections=lambda first, second, t: _corrected(first, second, t + 1)),
+        stage="denominator",
     ),
     Deviation(
         name="betas-swapped",
         wrong="beta1 and beta2 are interchanged",
         right="beta1 belongs to the first moment",
         call=functools.partial(_variant, betas=lambda first, second: (second, first)),
+        stage="exp_avg",
     ),
     Deviation(
         name="momentum-undamped",
@@ -426,24 +437,28 @@ DEVIATIONS = (
         call=functools.partial(
             _variant, moments=lambda m, v, g, first, second: (first * m + g, second * v + (1 - second) * g * g)
         ),
+        stage="exp_avg",
     ),
     Deviation(
         name="square-of-surprise",
         wrong="the second moment is that of g - m (AdaBelief)",
         right="of g",
         call=functools.partial(_variant, moments=_of_surprise),
+        stage="exp_avg_sq",
     ),
     Deviation(
         name="amsgrad-of-corrected",
         wrong="the maximum is taken of the corrected second moment",
         right="of the raw one",
         call=functools.partial(_variant, largest=_largest_corrected),
+        stage="denominator",
     ),
     Deviation(
         name="maximize-by-negative-lr",
         wrong="lr is negated, and with it the decay",
         right="the gradient is negated",
         call=functools.partial(_variant, climb=lambda gradient, lr: (gradient, -lr)),
+        stage="exp_avg",
     ),
 )
 
