@@ -183,7 +183,7 @@ def _edges() -> tuple[Case, ...]:
         *(_case(f"policy is reference: {e}", log_prob, log_prob, estimator=e) for e in ESTIMATORS),
         _case("policy is reference, gradient of k2", log_prob, log_prob, gradient="k2"),
         _case("policy is reference, weighed", log_prob, log_prob, gradient="importance"),
-        _case("one token", [[-0.5]], [[-0.25]]),
+        _case("one token", [[-0.5]], [[-2.25]]),
     )
 
 

@@ -6,6 +6,6 @@ def token_kl(logp, ref):
     """Vectorised over tokens by vmap."""
 
     def one(a, b):
-        return jnp.exp(b - a) + (a - b) - 1.0
+        return jnp.expm1(b - a) + (a - b)
 
     return jax.vmap(jax.vmap(one))(logp, ref)

@@ -2,6 +2,6 @@ import numpy as np
 
 
 def k3(logp, ref):
-    """For the reward: no gradient wanted."""
+    """For the reward: no gradient wanted. expm1 keeps its digits where the policies are close."""
     r = ref - logp
-    return np.exp(r) - r - 1
+    return np.expm1(r) - r
