@@ -27,6 +27,7 @@ from annotator.contracts.sandbox import Sandbox
 from annotator.contracts.session import Session
 from annotator.contracts.staging import StageFinding, stages_of
 from annotator.contracts.structure import Row, view
+from annotator.contracts.tracing import skeleton
 from annotator.contracts.verdicts import Comparison, Explanation, Verdict
 from annotator.errors import AnnotatorError, ContractError, UserCodeError, did_you_mean, near_matches
 from annotator.pins.progress import Progress, Silent
@@ -402,6 +403,8 @@ def _written(path: str, text: str) -> str:
 
 def template(contract: Contract) -> str:
     """A starting file for `diff`: the signature, with shapes, units and what to return."""
+    if contract.operations:
+        return skeleton(contract)
     knobs = "".join(f", {knob.name}={knob.default!r}" for knob in contract.knobs)
     names = ", ".join(item.name for item in contract.inputs)
     name = contract.name.replace("-", "_")

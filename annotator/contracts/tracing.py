@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from annotator.contracts.comparison import error
-from annotator.contracts.model import Call, Case, Operation, Output, Probe, Runner
+from annotator.contracts.model import Call, Case, Contract, Operation, Output, Probe, Runner
 from annotator.contracts.running import Fault, brief
 
 if TYPE_CHECKING:
@@ -132,6 +132,33 @@ def _stacked(item: Output, values: list[np.ndarray]) -> np.ndarray:
         raise Fault("shape", item.name, expected="one shape in all steps", found=" and ".join(map(str, shapes)))
     sizes = [int(axis) if axis.isdigit() else 0 for axis in item.shape[1:]]
     return np.stack(values) if values else np.zeros((0, *sizes), dtype=np.int64)
+
+
+def skeleton(contract: Contract) -> str:
+    """A starting file for `diff`: a class with a method an operation and a property an observable."""
+    name = contract.name.title().replace("-", "")
+    state = [item for item in contract.inputs if item.name != "operations"]
+    given = [item.name for item in state] + [f"{knob.name}={knob.default!r}" for knob in contract.knobs]
+    takes = [(item.name, item.doc) for item in state] + [(knob.name, knob.doc) for knob in contract.knobs]
+    lines = [
+        f'"""{contract.title}: a starting file for `annotator diff FILE:{name} {contract.name}`."""',
+        *("", "", f"class {name}:", f'    """{contract.title}.', "", "    Made anew for every run, with:"),
+        *(f"        {key}: {doc}" for key, doc in takes),
+        *('    """', ""),
+        *_stub(f"__init__(self, {', '.join(given)})" if given else "__init__(self)", ""),
+    ]
+    for operation in contract.operations:
+        arguments = "".join(f", {argument.lstrip('*')}" for argument in operation.arguments)
+        lines += ["", *_stub(f"{operation.name}(self{arguments})", operation.doc)]
+    for output in contract.outputs:
+        shape = f"[{', '.join(output.shape[1:])}] " if output.shape[1:] else ""
+        lines += ["", "    @property", *_stub(f"{output.name}(self)", f"{shape}{output.doc}")]
+    return "\n".join([*lines, ""])
+
+
+def _stub(signature: str, doc: str) -> list[str]:
+    told = [f'        """{doc[:1].upper()}{doc[1:]}."""'] if doc else []
+    return [f"    def {signature}:", *told, "        raise NotImplementedError"]
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from annotator.contracts import (
     diff,
     power,
 )
+from annotator.contracts.diffing import template
 from annotator.contracts.emitting import emit
 from annotator.contracts.running import Fault, run
 from annotator.contracts.tracing import driven, injection, rows, sequences, steps
@@ -250,6 +251,16 @@ def test_the_emitted_test_fails_on_the_deviation_and_passes_on_the_right_class(t
     for text, code in ((STAYS, 1), (RIGHT, 0)):
         written(tmp_path, text)
         assert subprocess.run([sys.executable, str(path)], capture_output=True).returncode == code
+
+
+def test_the_template_is_a_class_to_be_filled_in(tmp_path):
+    text = template(CONTRACT)
+    assert "    def fill(self, keys):" in text
+    assert "    def __init__(self, capacity=2):" in text
+    path = tmp_path / "template.py"
+    path.write_text(text)
+    with pytest.raises(UserCodeError, match="NotImplementedError"):
+        diff(path, "Recent", CONTRACT, examples=3)
 
 
 class Meter:
