@@ -303,8 +303,17 @@ def conform(
     findings: list[Any] = []
     path = None
     with Bar("cases") as bar:
-        options = {"names": names, "device": device, "dtypes": dtypes, "examples": examples, "progress": bar}
-        for item, found in package.conform_all(chosen, jobs=jobs, ray=ray, **options):
+        runs = package.conform_all(
+            chosen,
+            jobs=jobs,
+            ray=ray,
+            names=names,
+            device=device,
+            dtypes=dtypes,
+            examples=examples,
+            progress=bar,
+        )
+        for item, found in runs:
             findings += found
             if record and any(finding.passed for finding in found):  # at once: a later one may outlast the machine
                 path = package.proofs.record(_workspace(), found)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import logging
 import multiprocessing
 import os
 import queue
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -252,13 +253,11 @@ def _connected(address: str) -> Iterator[Any]:
     except ModuleNotFoundError as error:
         remedy = "pip install ray, or use --jobs"
         raise ContractError("--ray", expected="ray installed", found="none", remedy=remedy) from error
-    quiet = {"log_to_driver": False, "logging_level": "ERROR", "runtime_env": {"env_vars": _environment(address)}}
-    where: Mapping[str, Any] = (
-        {"num_cpus": os.cpu_count(), "include_dashboard": False} if address == "local" else {"address": address}
-    )
+    own: dict[str, Any] = {"num_cpus": os.cpu_count(), "include_dashboard": False} if address == "local" else {}
+    environment = {"env_vars": _environment(address)}
     try:
-        ray.init(**where, **quiet)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **own)
+    except (ConnectionError, RuntimeError, ValueError, ModuleNotFoundError) as error:
         found = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
         remedy = "ray start --head starts one; --ray local needs none"
         raise ContractError(f"--ray {address}", expected="a Ray cluster", found=found, remedy=remedy) from error
