@@ -1,10 +1,11 @@
 """The contract ``rejection-sampling``: which drafted tokens stand in speculative decoding, and what replaces the rest.
 
-Bound to vLLM's `rejection_sample`, with draft probabilities and (for drafts that are certain, as an n-gram proposer's)
-without. On the CPU its Triton kernels are replaced by C++ ones, which vLLM's worker registers; we register the same
-three. Those run truthfully; `expand_batch_to_tokens`, through which temperature, top-k and top-p reach the rows of a
-request, does not on the CPU (it returns uninitialised memory for floats), so the logits of this contract come after all
-of that.
+Bound to vLLM's `rejection_sample`, called with draft probabilities. (Without them, as for an n-gram proposer, it takes
+every draft as certain. That is no reference of its own: there a test that ignores the draft is right.)
+
+On the CPU its Triton kernels are replaced by C++ ones, which vLLM's worker registers; we register the same three. Those
+run truthfully; `expand_batch_to_tokens`, through which temperature, top-k and top-p reach the rows of a request, does
+not on the CPU (it returns uninitialised memory for floats), so the logits of this contract come after all of that.
 
 **Randomness.** It is an input here, so that tokens are compared one by one; it is put in the place where vLLM draws it.
 A sampler draws its own, and what it draws must follow the law.
@@ -255,7 +256,7 @@ def _bisected(holds: Callable[[Any], Any], low: Any, high: Any) -> Any:
     return (low + high) / 2
 
 
-def _vllm_sample(*, draws: int, seed: int, certain: bool = False, **arguments: Any) -> Any:
+def _vllm_sample(*, draws: int, seed: int, **arguments: Any) -> Any:
     """Each row ``draws`` times in one batch through `rejection_sample`, which draws its own randomness."""
     import torch
 
@@ -274,21 +275,11 @@ def _vllm_sample(*, draws: int, seed: int, certain: bool = False, **arguments: A
         logits, q, ids = (_flat(many[name], repeated) for name in names)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            tokens = _stepped(
-                logits, q, ids, repeated.tolist(), many["bonus_token_ids"], many["greedy"], certain=certain
-            )
+            tokens = _stepped(logits, q, ids, repeated.tolist(), many["bonus_token_ids"], many["greedy"], certain=False)
         padded = torch.full((len(repeated), drafts + 1), -1)
         padded[:, : tokens.shape[1]] = tokens
         found[some] = outcomes(padded, repeated, vocabulary).reshape(-1, draws)
     return found
-
-
-def _certain(case: Case) -> str | None:
-    """Without draft probabilities a draft counts as certain."""
-    q, ids = np.asarray(case.inputs["draft_probs"]), np.asarray(case.inputs["draft_token_ids"])
-    real = np.arange(ids.shape[1]) < np.asarray(case.inputs["draft_lengths"])[:, None]
-    at = np.take_along_axis(q, ids[..., None], axis=-1)[..., 0]
-    return None if (at[real] == 1).all() else "without draft probabilities vLLM takes every draft as certain"
 
 
 # Oracle ---------------------------------------------------------------------------------------------------------------
@@ -417,18 +408,6 @@ IMPLEMENTATIONS = (
         dtypes=("float32",),
         differentiable=False,
         sample=_vllm_sample,
-    ),
-    Implementation(
-        name="vllm-without-draft-probabilities",
-        role="reference",
-        backend="torch",
-        call=functools.partial(_vllm_call, certain=True),
-        symbols=_SYMBOLS,
-        requires=("torch", "vllm"),
-        dtypes=("float32",),
-        differentiable=False,
-        accepts=_certain,
-        sample=functools.partial(_vllm_sample, certain=True),
     ),
     Implementation(
         name="minimal-torch",

@@ -81,12 +81,15 @@ def test_the_law_found_in_vllms_kernels_is_the_oracles(label):
 
 
 def test_without_draft_probabilities_a_draft_is_certain():
-    item = CONTRACT.implementation("vllm-without-draft-probabilities")
-    case = EDGES["a draft that is certain"]
-    assert item.accepts(case) is None
-    assert "certain" in (item.accepts(EDGES["the second one falls"]) or "")
-    one, other = (outputs(name, case)["probabilities"] for name in ("vllm", item.name))
-    np.testing.assert_allclose(one, other, atol=1e-6)
+    from annotator.catalog import rejection_sampling
+
+    call = functools.partial(rejection_sampling._vllm_call, certain=True)
+    without, one_hot = (
+        run(CONTRACT, each, "torch", EDGES["a draft that is certain"], dtype="float32", gradient=False).outputs
+        for each in (call, CONTRACT.implementation("vllm").call)
+    )
+    np.testing.assert_allclose(without["probabilities"], one_hot["probabilities"], atol=1e-6)
+    assert (without["output_token_ids"] == one_hot["output_token_ids"]).all()
 
 
 def test_why_the_logits_come_after_the_filters():
