@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -80,7 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(stubs(item.mutant for item in tried if item.state == "survives"))
     else:
         _told(tried, time.perf_counter() - began)
-    return 0 if sound(tried) else 1
+    complete = {item.mutant.file for item in tried} == set(files)
+    return 0 if complete and sound(tried) else 1
 
 
 def sound(tried: Sequence[Tried]) -> bool:
@@ -110,14 +112,15 @@ def _topic(file: str) -> str:
 
 
 def _contracts(file: str, every: Sequence[Contract]) -> list[Contract]:
-    """The contracts whose minimal version runs a file: first those that name it, then those that reach it."""
-    found = []
+    """The contracts whose minimal version a file is; of a file that is only a part of others, those that run it."""
+    own, others = [], []
     for contract in every:
-        named = {s for i in contract.implementations if i.role == "minimal" for s in i.symbols}
-        modules = [module_name(s) for s in named if s.startswith("minimal/")]
-        if any(module_name(file) in reached(module) for module in modules):
-            found.append((file not in named, contract.name, contract))
-    return [contract for *_, contract in sorted(found, key=lambda item: item[:2])]
+        for item in contract.implementations:
+            modules = [module_name(symbol) for symbol in item.symbols if symbol.startswith("minimal/")]
+            if item.role == "minimal" and modules:
+                own += [contract] * (modules[0] == module_name(file))
+                others += [contract] * any(module_name(file) in reached(module) for module in modules)
+    return own or others
 
 
 def _task(file: str, contracts: Sequence[Contract]) -> Task:
@@ -150,6 +153,10 @@ def _tried(files: Sequence[str], jobs: int, console: Console, *, again: bool) ->
     every = [catalog.contract(name) for name in catalog.names()]
     tasks = [_task(file, _contracts(file, every)) for file in files]
     _record({pair for task in tasks for pair in task.contracts}, jobs, console)
+    lost = {name for task in tasks for name, path in task.contracts if not path.exists()}
+    if lost:
+        console.print(f"left out, since no oracle could be run: {', '.join(sorted(lost))}", style="red")
+    tasks = [task for task in tasks if not lost & {name for name, _ in task.contracts}]
     store = Store(CACHE / "verdicts.json")
     work: dict[Task, list[Mutant]] = {}
     done: dict[str, Verdict] = {}
@@ -182,17 +189,16 @@ def _tried(files: Sequence[str], jobs: int, console: Console, *, again: bool) ->
 
 
 def _record(wanted: set[tuple[str, Path]], jobs: int, console: Console) -> None:
+    """Has missing answers recorded, each in a process of its own."""
     missing = sorted((name, path) for name, path in wanted if not path.exists())
-    with _bar(console) as bar:
+    with _bar(console) as bar, ThreadPoolExecutor(jobs) as threads:
         line = bar.add_task("oracles", total=len(missing))
-        while missing:
-            now, missing = missing[:jobs], missing[jobs:]
-            for thread in [in_process(record_one, name, path) for name, path in now]:
-                thread.join()
-                bar.update(line, advance=1)
-            lost = [name for name, path in now if not path.exists()]
-            if lost:
-                raise SystemExit(f"no oracle of {', '.join(lost)} could be run")
+
+        def one(pair: tuple[str, Path]) -> None:
+            in_process(record_one, *pair)
+            bar.update(line, advance=1, description=pair[0])
+
+        list(threads.map(one, missing))
 
 
 def _bar(console: Console) -> Progress:

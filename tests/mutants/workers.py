@@ -40,13 +40,11 @@ class Task:
     twin: Path | None
 
 
-def in_process(function: Callable[..., Any], *arguments: Any) -> threading.Thread:
-    """Starts a function in a fresh process; the thread ends when it has."""
+def in_process(function: Callable[..., Any], *arguments: Any) -> None:
+    """Runs a function in a fresh process, and returns when it has ended."""
     process = mp.get_context("spawn").Process(target=function, args=arguments)
     process.start()
-    thread = threading.Thread(target=process.join)
-    thread.start()
-    return thread
+    process.join()
 
 
 def record_one(name: str, path: Path) -> None:
