@@ -237,7 +237,7 @@ IMPLEMENTATIONS = (
         ),
         requires=("liger-kernel",),
         dtypes=("float32",),  # its log-softmax casts
-        # A masked log-probability is multiplied by 0; where float32 rounds p to 1, no result is a number.
+        # A masked log-probability is multiplied by 0; where float32 rounds p to 1, the odds are lost.
         breaks=("poison", "poison-finite", "even-odds"),
     ),
     Implementation(
