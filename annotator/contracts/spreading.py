@@ -8,11 +8,13 @@ takes it looks the contract up in the catalogue again. Apart from `conforming`, 
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import logging
 import multiprocessing
 import os
 import queue
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -253,18 +255,30 @@ def _connected(address: str) -> Iterator[Any]:
     except ModuleNotFoundError as error:
         remedy = "pip install ray, or use --jobs"
         raise ContractError("--ray", expected="ray installed", found="none", remedy=remedy) from error
+    try:
+        _start(ray, address)
+        yield ray
+    finally:
+        with warnings.catch_warnings():  # Ray does not wait for the processes that it ended.
+            warnings.simplefilter("ignore", ResourceWarning)
+            ray.shutdown()
+            gc.collect()
+
+
+def _start(ray: Any, address: str) -> None:
+    """Connect, or start a cluster here. Asks Ray to keep its own words to itself.
+
+    Raises:
+        ContractError: it did not work.
+    """
     own: dict[str, Any] = {"num_cpus": os.cpu_count(), "include_dashboard": False} if address == "local" else {}
     environment = {"env_vars": _environment(address)}
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **own)
-    except (ConnectionError, RuntimeError, ValueError, ModuleNotFoundError) as error:
+    except Exception as error:  # Ray has no class of its own for what may go wrong here.
         found = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
         remedy = "ray start --head starts one; --ray local needs none"
         raise ContractError(f"--ray {address}", expected="a Ray cluster", found=found, remedy=remedy) from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
 
 
 def _environment(address: str) -> dict[str, str]:
