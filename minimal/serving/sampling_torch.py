@@ -173,7 +173,7 @@ def process_logits(
     """All stages in order: penalties, temperature, min-p, top-k, top-p, softmax.
 
     A greedy row (``temperature < GREEDY_BELOW``) takes the likeliest token after the penalties, the lowest id of ties;
-    its filters are off, since none of them can remove that token.
+    its filters are off, since none of them can remove that token. All of it is computed in float32 at least.
 
     Args:
         logits: [B, V].
@@ -194,6 +194,7 @@ def process_logits(
     """
     greedy = temperature < GREEDY_BELOW  # [B]
     vocabulary = logits.shape[-1]
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # a temperature of 1e-3 overflows float16
     logits = apply_penalties(
         logits, prompt_token_ids, output_token_ids, presence_penalties, frequency_penalties, repetition_penalties
     )
