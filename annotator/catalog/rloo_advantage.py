@@ -1,7 +1,8 @@
 """The contract ``rloo-advantage``: each response against the mean of the others to its prompt.
 
 Bound to verl (the loop and the vectorised estimator) and to TRL (the method of a real trainer). verl's two estimators
-do not agree on a group of one: the loop leaves it its reward, the other gives it 0.
+do not agree on a group of one: the loop leaves it its reward, the other gives it 0. Leaving the mean out where TRL
+standardises is no deviation: these advantages add up to 0 in every group, so there is no mean to take off.
 """
 
 from __future__ import annotations
@@ -278,10 +279,6 @@ def _population(advantages: Any, *, eps: float) -> Any:
     return (advantages - advantages.mean()) / (advantages.std(correction=0) + eps)
 
 
-def _uncentred(advantages: Any, *, eps: float) -> Any:
-    return advantages / (_right().grpo.batch_std(advantages) + eps)
-
-
 def _inside(advantages: Any, *, eps: float) -> Any:
     return (advantages - advantages.mean()) / (_right().grpo.batch_std(advantages) ** 2 + eps).sqrt()
 
@@ -365,12 +362,6 @@ DEVIATIONS = (
         wrong="scaled by the population's std",
         right="Bessel's correction",
         call=functools.partial(_variant, standardise=_population),
-    ),
-    Deviation(
-        name="scaled-not-centred",
-        wrong="scaled, the mean left in",
-        right="the mean taken off",
-        call=functools.partial(_variant, standardise=_uncentred),
     ),
     Deviation(
         name="eps-inside-root",
