@@ -104,7 +104,8 @@ def test_why_the_logits_come_after_the_filters():
     module = rejection_sampling._vllm()
     dispatcher = __import__("vllm.triton_utils.dispatcher", fromlist=["register_kernels"])
     kernels = __import__("vllm.utils.cpu_triton_utils", fromlist=["_expand_kernel_impl"])
-    dispatcher.register_kernels({f"{module.__name__}.expand_kernel": kernels._expand_kernel_impl})
+    with rejection_sampling._environment():  # its search through all modules meets deprecated ones
+        dispatcher.register_kernels({f"{module.__name__}.expand_kernel": kernels._expand_kernel_impl})
     held = torch.zeros(3)  # what an uninitialised buffer happens to hold
     x, ends = torch.tensor([0.5, 2.0]), torch.tensor([2, 3], dtype=torch.int32)
     module._expand(held, x, ends, 0, 1)
