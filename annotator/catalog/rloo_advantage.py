@@ -69,7 +69,7 @@ def _trl_rloo(
     order = group.argsort(stable=True)  # [B]
     rows, width = response_mask.shape
     generations = int((group == group[0]).sum())
-    seams = {
+    seams: dict[str, Any] = {
         "_generate": lambda _: ([[_trl.WORDS["b"]]] * rows, [[_trl.WORDS["a"]] * width] * rows, ["a"] * rows),
         "_calculate_rewards": lambda *_: rewards[order][:, None],
         "_get_per_token_logps_and_entropies": lambda *_, **__: (rewards.new_zeros(rows, width), None, None),
