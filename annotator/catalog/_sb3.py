@@ -30,7 +30,7 @@ def _classes() -> tuple[Any, Any, Any]:
         import gymnasium
         import torch
 
-    class World(gymnasium.Env):  # type: ignore[misc, type-arg]
+    class World(gymnasium.Env):
         """Plays one row of a script, whatever is done in it."""
 
         observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float64)
