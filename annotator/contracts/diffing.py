@@ -256,8 +256,10 @@ class _Diff:
         for name, seen in confirmed.items():
             if seen and seen[0].equal and seen[0].dtype == "float64":
                 return self._less_accurate(name, looked[name][0], seen[-1])
-        explanation = search.dialect() or search.deviation()
-        nearest = explanation.reference if explanation else min(looked, key=lambda name: _distance(looked[name][1]))
+        explanation = search.explanation()
+        nearest = explanation.reference if explanation else ""
+        if nearest not in looked:
+            nearest = min(looked, key=lambda name: _distance(looked[name][1]))
         shown = self._witness(search, nearest, *looked[nearest])
         item, compared = self.session.contract.implementation(nearest), looked[nearest][1]
         return self._made(

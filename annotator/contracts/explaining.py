@@ -25,6 +25,7 @@ from annotator.contracts.probing import probe_implementation
 from annotator.contracts.running import Fault
 from annotator.contracts.session import Limits, Session
 from annotator.contracts.verdicts import Comparison, Explanation
+from annotator.errors import UserCodeError
 
 BUDGET = 2000
 """How many candidates are tried for each question: equal at which values, which dialect, which deviation."""
@@ -200,6 +201,22 @@ class Search:
 
     # Explanation ------------------------------------------------------------------------------------------------------
 
+    def explanation(self) -> Explanation | None:
+        """The dialect; else the deviation, or the pair.
+
+        A reference that takes few of the cases lets more than one thing look like its dialect: a deviation that holds
+        on more than twice as many cases of another one is the better answer.
+        """
+        found = self.dialect()
+        if found and 2 * found.confirmed >= max(self._width(item) for item in self.references):
+            return found
+        other = self.deviation()
+        return other if other and (not found or other.confirmed > 2 * found.confirmed) else found
+
+    def _width(self, reference: Implementation) -> int:
+        """How many of the fresh cases lie in the domain of a reference."""
+        return len(accepted(self._fresh, reference))
+
     def dialect(self) -> Explanation | None:
         """The nearest point in knob space at which the minimal version does what the function does."""
         if self.engine is None or self._sloped:
@@ -333,9 +350,9 @@ class Search:
         """Whether the two are so far apart on a result of ordinary size that no condition explains it; cheap."""
         try:
             expected = oracle(case, self.dtype)
-        except Fault:
-            return True
-        found = self.session.user(at(case, oracle.reference.dialect), case, self.dtype)
+            found = self.session.user(at(case, oracle.reference.dialect), case, self.dtype)
+        except (Fault, UserCodeError):
+            return self._survived()
         if any(_apart(found.outputs[name], array) for name, array in expected.outputs.items()):
             return True
         slopes = expected.gradients if self.session.differentiates else {}
@@ -344,8 +361,18 @@ class Search:
     def _agrees(self, oracle: Oracle, case: Case) -> bool:
         try:
             return self.session.agrees(oracle, case, self.dtype, self._limits)
-        except Fault:
-            return False
+        except (Fault, UserCodeError):
+            return not self._survived()
+
+    def _survived(self) -> bool:
+        """True: what cannot be run there is not the same there. Unless the user's process has ended.
+
+        Raises:
+            UserCodeError: it has, so that nothing more can be asked.
+        """
+        if not self.session.sandbox.alive:
+            raise UserCodeError(self.session.sandbox.place, expected="a result", found="its process has ended")
+        return True
 
     @functools.cached_property
     def _limits(self) -> Limits:

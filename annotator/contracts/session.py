@@ -127,6 +127,9 @@ class Session:
         if self.differentiates:
             found = attached(found, expected)
         parts = errors(oracle.contract, found, expected, condition=lambda key: oracle.condition(case, dtype, key))
+        if self.differentiates and oracle.slope is not None and not expected.gradients:
+            # The candidate is cut off from its inputs altogether; a function that is not is another one.
+            parts |= {GRADIENT + n: float("inf") if np.any(slope != 0) else 0.0 for n, slope in found.gradients.items()}
         return found, expected, parts
 
     def agrees(self, oracle: Oracle, case: Case, dtype: str, limits: Limits) -> bool:
