@@ -31,7 +31,7 @@ def check(workspace: Workspace) -> list[Problem]:
 
 
 def notes(workspace: Workspace) -> list[Problem]:
-    """Proofs of other devices that are stale. The site shows them so; only a machine with that device can renew them."""
+    """Proofs of other devices that are stale. The site shows it; only such a device can renew them."""
     return [Problem(item.place, item.message) for item in proofs.check(workspace) if item.device != "cpu"]
 
 

@@ -1,4 +1,3 @@
-import torch
 
 
 def remax(rewards, greedy, mask):

@@ -1,4 +1,3 @@
-import torch
 
 
 def advantages(token_level_rewards, reward_baselines, response_mask):

@@ -1,4 +1,3 @@
-import torch
 
 
 def advantages(token_level_rewards, response_mask, group):

@@ -1,4 +1,3 @@
-import jax.numpy as jnp
 
 
 def advantages(token_level_rewards, response_mask):

@@ -1,4 +1,3 @@
-import torch
 
 
 def rewards(scores, response_mask):
