@@ -166,6 +166,18 @@ def test_coarse_probabilities_do_not_make_coarse_draws():
     assert uneven(sampling_torch.sample_tokens(same, torch.Generator().manual_seed(7), 50_000)[0].numpy()) > 1e-6
 
 
+@pytest.mark.parametrize(("temperature", "expected"), [(1e-5, 0.7310585786300049), (0.99e-5, 1.0), (0.0, 1.0)])
+def test_greedy_begins_below_one_hundred_thousandth(processed, temperature, expected):
+    *_, probabilities = processed([1e-5, 0.0], temperature=temperature)
+    assert probabilities[0] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("logit", "penalised"), [(0.5, 0.25), (0.0, 0.0), (-0.5, -1.0)])
+def test_repetition_pushes_down_on_both_sides_of_zero(processed, logit, penalised):
+    _, log_p, _ = processed([logit, 0.0], output=[0], repetition_penalties=2.0)
+    assert log_p[0] - log_p[1] == pytest.approx(penalised, abs=1e-12)
+
+
 @pytest.mark.parametrize("twin", ["torch", "jax"])
 def test_draws_follow_the_probabilities(twin):
     from scipy.stats import chisquare

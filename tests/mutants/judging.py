@@ -182,8 +182,8 @@ def _value(bench: Bench, sample: Sample) -> Callable[[], str]:
 def _probe(bench: Bench, probe: Probe, case: Case) -> Callable[[], str]:
     made = bench.implementation
 
-    def runner(changed: Case) -> Result:
-        return run(bench.contract, made.call, made.backend, changed, gradient=made.differentiable)
+    def runner(changed: Case, dtype: str = "float64") -> Result:
+        return run(bench.contract, made.call, made.backend, changed, dtype=dtype, gradient=made.differentiable)
 
     def ask() -> str:
         error = probe.relation(runner, case)

@@ -119,8 +119,8 @@ class _Worker:
             told = self._asked(task, PREPARATION)
             if not isinstance(told, list):
                 raise RuntimeError(f"{task.file}: the original cannot be tried: {told}")
-            for line in told:
-                self.warn(f"{task.file}: {line}")
+            if told:
+                self.warn(f"{task.file}: {len(told)} questions that the original does not pass, such as {told[0]}")
             self.task = task
         answer = self._asked(mutant, DEADLINE)
         if isinstance(answer, Verdict):
