@@ -269,7 +269,7 @@ class Store:
 
 
 def _told(tried: Sequence[Tried], seconds: float) -> None:
-    console = Console(width=110, highlight=False)
+    console = Console(width=150, highlight=False)
     table = Table(box=None, pad_edge=False)
     kinds = ("mutants", "by value", "gradient", "float32", "probe", "draws", "tests", "fault", "loop", "equivalent")
     for name in ("file", *kinds, "survive", "killed"):
