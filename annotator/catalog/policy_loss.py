@@ -468,6 +468,7 @@ DEVIATIONS = (
         call=functools.partial(_variant, join=lambda loss, weights, kl: loss * weights - kl),
         seen_in="verl #179",
         zoo=1,
+        stage="token_loss",
     ),
     Deviation(
         name="weight-dropped",
@@ -476,6 +477,7 @@ DEVIATIONS = (
         call=functools.partial(_variant, weigh=lambda weights: weights * 0 + 1),
         seen_in="Liger #1082",
         zoo=11,
+        stage="token_loss",
     ),
     Deviation(
         name="local-normaliser",
@@ -484,6 +486,7 @@ DEVIATIONS = (
         call=functools.partial(_variant, divide_by=lambda counts: "local"),
         seen_in="Liger #1082",
         zoo=11,
+        stage="loss",
     ),
     Deviation(
         name="advantages-as-mask",
@@ -496,6 +499,7 @@ DEVIATIONS = (
         ),
         seen_in="verl #2506",
         zoo=12,
+        stage="loss",
     ),
     Deviation(
         name="nan-times-zero",
@@ -507,6 +511,7 @@ DEVIATIONS = (
             reduce=lambda losses, mask, gain, sizes, **knobs: _multiplied(losses, mask.to(losses), sizes, **knobs),
         ),
         seen_in="OpenRLHF #1240",
+        stage="loss",
     ),
     Deviation(
         name="clip-from-low",
@@ -520,6 +525,7 @@ DEVIATIONS = (
         ),
         seen_in="RL2 #21",
         zoo=17,
+        stage="token_loss",
     ),
     Deviation(
         name="one-bound",
@@ -532,24 +538,28 @@ DEVIATIONS = (
             ),
             fraction=lambda ratio, gain, mask, low, high: _fraction(ratio, gain, mask, high, high),
         ),
+        stage="token_loss",
     ),
     Deviation(
         name="optimistic",
         wrong="the smaller of the two losses",
         right="the larger: the minimum is of gains",
         call=functools.partial(_variant, clip=_optimistic),
+        stage="token_loss",
     ),
     Deviation(
         name="clipped-only",
         wrong="the clipped gain alone: a ratio that has to come back has no gradient",
         right="the minimum with the unclipped one",
         call=functools.partial(_variant, clip=lambda ratio, gain, low, high, c: -gain * _bounded(ratio, low, high)),
+        stage="token_loss",
     ),
     Deviation(
         name="dual-clip-of-both-signs",
         wrong="c bounds the loss of positive advantages too",
         right="of negative ones",
         call=functools.partial(_variant, clip=_dual_clip_of_both_signs),
+        stage="token_loss",
     ),
     Deviation(
         name="no-dual-clip",
@@ -558,78 +568,91 @@ DEVIATIONS = (
         call=functools.partial(
             _variant, clip=lambda ratio, gain, low, high, c: _clipped(ratio, gain, low, high, math.inf)
         ),
+        stage="token_loss",
     ),
     Deviation(
         name="ratio-inverted",
         wrong="old over new",
         right="new over old",
         call=functools.partial(_variant, log_ratio=lambda new, old: old - new),
+        stage="log_ratio",
     ),
     Deviation(
         name="ratio-detached",
         wrong="no gradient through the ratio; every value is right",
         right="the ratio carries the policy's gradient",
         call=functools.partial(_variant, log_ratio=lambda new, old: (new - old).detach()),
+        stage="ratio",
     ),
     Deviation(
         name="advantage-negated",
         wrong="the gain is minimised",
         right="its negative",
         call=functools.partial(_variant, sign=lambda gain: -gain),
+        stage="token_loss",
     ),
     Deviation(
         name="kl-reversed",
         wrong="k3 with policy and reference interchanged",
         right="exp(log ref - log pi) - (log ref - log pi) - 1",
         call=functools.partial(_variant, divergence=lambda new, ref, old: _divergence(ref, new, old)),
+        stage="token_loss",
     ),
     Deviation(
         name="kl-k1",
         wrong="log pi - log ref as the loss: its gradient does not know the reference",
         right="k3",
         call=functools.partial(_variant, divergence=lambda new, ref, old: new - ref),
+        stage="token_loss",
     ),
     Deviation(
         name="kl-detached",
         wrong="the divergence carries no gradient; every value is right",
         right="it is differentiated",
         call=functools.partial(_variant, divergence=lambda new, ref, old: _divergence(new, ref, old).detach()),
+        stage="token_loss",
     ),
     Deviation(
         name="kl-to-old",
         wrong="the divergence from the old policy",
         right="from the reference policy",
         call=functools.partial(_variant, divergence=lambda new, ref, old: _divergence(new, old, old)),
+        stage="token_loss",
     ),
     Deviation(
         name="kl-weighted",
         wrong="the engine's weight multiplies the divergence too",
         right="the policy's part alone",
         call=functools.partial(_variant, join=lambda loss, weights, kl: (loss + kl) * weights),
+        stage="token_loss",
     ),
     Deviation(
         name="mask-forgotten",
         wrong="padding takes part",
         right="masked",
         call=functools.partial(_variant, mask=lambda mask: mask | True),
+        stage="loss",
     ),
     Deviation(
         name="ranks-forgotten",
         wrong="global counts without the number of ranks: their mean divides once more",
         right="times the data-parallel size",
         call=functools.partial(_variant, ranks=lambda ranks: 1),
+        stage="loss",
     ),
     Deviation(
         name="fraction-of-either-sign",
         wrong="every ratio outside of the range is counted as clipped",
         right="those whose advantage pushes them further out",
         call=functools.partial(_variant, fraction=_outside),
+        stage="clip_fraction",
     ),
     Deviation(
         name="fraction-of-all-slots",
         wrong="the clipped fraction is a mean over padding too",
         right="over tokens",
         call=functools.partial(_variant, fraction=_in_all_slots),
+        stage="clip_fraction",
     ),
 )
 

@@ -253,12 +253,14 @@ DEVIATIONS = (
         call=functools.partial(_variant, count=_slots),
         seen_in="OpenRLHF #217, TRL #6800",
         zoo=13,
+        stage="position_ids",
     ),
     Deviation(
         name="holes-counted",
         wrong="slots since the first token: padding between prompt and response counts",
         right="real tokens are counted",
         call=functools.partial(_variant, count=lambda mask: (_slots(mask) - _first_real(mask)).clamp(min=0)),
+        stage="position_ids",
     ),
     Deviation(
         name="all-padding-in-front",
@@ -267,60 +269,70 @@ DEVIATIONS = (
         call=functools.partial(
             _variant, count=lambda mask: (_slots(mask) - (~mask).sum(dim=-1, keepdim=True)).clamp(min=0)
         ),
+        stage="position_ids",
     ),
     Deviation(
         name="shift-of-the-batch",
         wrong="every row moved by the least padding of the batch",
         right="each by its own",
         call=functools.partial(_variant, count=lambda mask: (_slots(mask) - _first_real(mask).min()).clamp(min=0)),
+        stage="position_ids",
     ),
     Deviation(
         name="counted-down-the-batch",
         wrong="tokens counted along the rows of the batch",
         right="along the text",
         call=functools.partial(_variant, count=lambda mask: _real(mask).cumsum(dim=0)),
+        stage="counts",
     ),
     Deviation(
         name="counted-from-the-end",
         wrong="tokens counted from the right",
         right="from the left",
         call=functools.partial(_variant, count=lambda mask: _real(mask).flip(-1).cumsum(dim=-1).flip(-1)),
+        stage="counts",
     ),
     Deviation(
         name="counted-in-eight-bits",
         wrong="the sum has the mask's own eight bits, and turns negative after 127 tokens",
         right="a wide integer",
         call=functools.partial(_variant, count=lambda mask: _real(mask.char()).cumsum(dim=-1).char().long()),
+        stage="counts",
     ),
     Deviation(
         name="one-based",
         wrong="the first token stands at 1",
         right="at 0",
         call=functools.partial(_variant, first=1),
+        stage="position_ids",
     ),
     Deviation(
         name="two-based",
         wrong="the first token stands at 2: one family of models reserves two positions, and adds them itself",
         right="at 0",
         call=functools.partial(_variant, first=2),
+        stage="position_ids",
     ),
     Deviation(
         name="negative-padding",
         wrong="padding on the left stands at -1",
         right="somewhere that a table of positions has",
         call=functools.partial(_variant, fill=lambda counts, mask: counts - 1),
+        stage="position_ids",
     ),
     Deviation(
         name="real-tokens-zeroed",
         wrong="the mask turned round: real tokens get what padding should",
         right="padded slots do",
         call=functools.partial(_variant, fill=lambda counts, mask: (counts - 1).clamp(min=0).masked_fill(mask, 0)),
+        stage="counts",
     ),
     Deviation(
         name="padding-goes-on-counting",
         wrong="padded slots after the text go on counting, whatever the rule for them",
         right="they hold what the rule says",
         call=functools.partial(_variant, fill=_going_on),
+        stage="position_ids",
     ),
 )
 

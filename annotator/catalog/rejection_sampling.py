@@ -773,30 +773,35 @@ DEVIATIONS = (
         "a draft falls where the uniform number is below the ratio",
         "it stands there",
         run=_reversed_test,
+        stage="accept_probs",
     ),
     _deviation(
         "accepted-after-a-fall",
         "as many drafts stand as pass the test",
         "only those before the first that fails",
         run=_counted_run,
+        stage="probabilities",
     ),
     _deviation(
         "one-uniform-number",
         "one uniform number decides all drafts of a request",
         "each has its own",
         run=_one_uniform,
+        stage="probabilities",
     ),
     _deviation(
         "race-multiplied",
         "argmax of the residual times exponential noise",
         "over it",
         race=_multiplied,
+        stage="recovered_probs",
     ),
     _deviation(
         "recovered-is-likeliest",
         "the likeliest token of the residual replaces a draft",
         "one drawn from it",
         race=_draft_argmax,
+        stage="recovered_probs",
     ),
     _deviation(
         "recovered-at-next",
@@ -810,6 +815,7 @@ DEVIATIONS = (
         "the bonus token takes the place of the draft that falls",
         "it follows only where all stand",
         last=lambda all_stand, bonus: bonus,
+        stage="probabilities",
     ),
     _deviation(
         "padding-counted",

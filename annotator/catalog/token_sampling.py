@@ -623,9 +623,17 @@ def _changed(name: str, **how: Any) -> dict[str, Filter]:
 
 
 def _deviation(
-    name: str, wrong: str, right: str, call: Any, *, drawn: Any = None, zoo: int | None = None, seen_in: str = ""
+    name: str,
+    wrong: str,
+    right: str,
+    call: Any,
+    *,
+    stage: str,
+    drawn: Any = None,
+    zoo: int | None = None,
+    seen_in: str = "",
 ) -> Deviation:
-    return Deviation(name, wrong, right, call, seen_in=seen_in, zoo=zoo, sample=drawn)
+    return Deviation(name, wrong, right, call, seen_in=seen_in, zoo=zoo, sample=drawn, stage=stage)
 
 
 def _right(**arguments: Any) -> Mapping[str, Any]:
@@ -639,78 +647,91 @@ DEVIATIONS = (
         "the temperature is applied after the filters",
         "before them: it changes which tokens the nucleus holds",
         _with(order="penalties min_p top_k top_p temperature"),
+        stage="scaled",
     ),
     _deviation(
         "penalties-last",
         "penalties are applied to scaled logits",
         "before the temperature, in units of the model's logits",
         _with(order="temperature penalties min_p top_k top_p"),
+        stage="penalised",
     ),
     _deviation(
         "min-p-last",
         "the nucleus is summed before min-p has removed its tail",
         "min-p first, then the nucleus of the rest",
         _with(order="penalties temperature top_k top_p min_p"),
+        stage="filtered",
     ),
     _deviation(
         "top-p-before-top-k",
         "the nucleus is summed over the whole vocabulary",
         "over what top-k left, renormalised",
         _with(order="penalties temperature min_p top_p top_k"),
+        stage="filtered",
     ),
     _deviation(
         "nucleus-without-crossing",
         "the token that crosses top_p is removed",
         "it stays, so that the nucleus has at least top_p",
         _with(changed=_changed("top_p", crossing=False)),
+        stage="filtered",
     ),
     _deviation(
         "repetition-divides-negative",
         "negative logits are divided too, which makes repeats likelier",
         "they are multiplied",
         _with(changed=_changed("penalties", negative="divided")),
+        stage="penalised",
     ),
     _deviation(
         "repetition-of-output-only",
         "the prompt is left out of the repetition penalty",
         "prompt and output both count",
         _with(changed=_changed("penalties", seen="output")),
+        stage="penalised",
     ),
     _deviation(
         "presence-as-frequency",
         "presence is multiplied by the count",
         "it is taken once",
         _with(changed=_changed("penalties", frequency_of="presence too")),
+        stage="penalised",
     ),
     _deviation(
         "frequency-of-prompt",
         "prompt tokens count in the frequency penalty",
         "the output alone",
         _with(changed=_changed("penalties", frequency_of="both")),
+        stage="penalised",
     ),
     _deviation(
         "min-p-of-one",
         "min_p is a probability",
         "it is a share of the likeliest token's",
         _with(changed=_changed("min_p", share_of_one=True)),
+        stage="filtered",
     ),
     _deviation(
         "top-k-one-more",
         "k + 1 tokens are kept",
         "k, and the ties with the k-th",
         _with(changed=_changed("top_k", more=1)),
+        stage="filtered",
     ),
     _deviation(
         "top-k-breaks-ties",
         "exactly k tokens are kept, by id among ties",
         "every token that ties with the k-th stays",
         _with(changed=_changed("top_k", exactly=True)),
+        stage="filtered",
     ),
     _deviation(
         "greedy-before-penalties",
         "a greedy row takes the likeliest token of the raw logits",
         "of the penalised ones",
         _with(likeliest_of=lambda logits, penalised: logits),
+        stage="penalised",
     ),
     _deviation(
         "not-renormalised",
@@ -719,6 +740,7 @@ DEVIATIONS = (
         _with(log_softmax=_of_everything),
         zoo=9,
         seen_in="TRL #6789",
+        stage="log_probabilities",
     ),
     _deviation(
         "raw-log-probabilities",
@@ -727,6 +749,7 @@ DEVIATIONS = (
         _with(reported=_raw),
         zoo=10,
         seen_in="TRL #4159, #4163",
+        stage="log_probabilities",
     ),
     _deviation(
         "log-probabilities-at-temperature-one",
@@ -735,6 +758,7 @@ DEVIATIONS = (
         _with(reported=_at_temperature_one),
         zoo=8,
         seen_in="TRL #3029",
+        stage="log_probabilities",
     ),
     _deviation(
         "draws-unmasked",
@@ -742,6 +766,7 @@ DEVIATIONS = (
         "drawn from what was kept",
         _right,
         drawn=_sampled(_with(order="penalties temperature")),
+        stage="probabilities",
     ),
     _deviation(
         "draws-by-uniform-noise",
@@ -749,6 +774,7 @@ DEVIATIONS = (
         "over exponential noise",
         _right,
         drawn=_sampled(_right, uniform=True),
+        stage="probabilities",
     ),
 )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from annotator.contracts.sampling import draw
 from annotator.contracts.staging import whole
 from annotator.contracts.structure import entry_of
 
+ROOT = Path(__file__).parents[2]
 CONTRACTS = {name: catalog.contract(name) for name in catalog.names()}
 STAGED = [name for name, contract in CONTRACTS.items() if contract.stages]
 BREAKING = [
@@ -64,8 +67,8 @@ def test_the_stages_arrive_at_the_output(name):
 @pytest.mark.parametrize("name", STAGED)
 def test_a_deviation_names_the_stage_at_which_it_leaves_the_path(name):
     contract = CONTRACTS[name]
-    stages = {stage.name for stage in contract.stages}
-    assert {item.name for item in contract.deviations if item.stage not in stages} == set()
+    places = {item.name for item in (*contract.stages, *contract.outputs)}
+    assert {item.name for item in contract.deviations if item.stage not in places} == set()
 
 
 @pytest.mark.parametrize(("name", "implementation"), BREAKING)
@@ -85,3 +88,26 @@ def test_no_rewriting_raises_an_alarm(name):
 @pytest.mark.parametrize("name", TORCH)
 def test_the_minimal_version_can_be_shown_beside_other_code(name):
     assert entry_of(minimal(CONTRACTS[name])) is not None
+
+
+def row(contract):
+    """Its row in the table of walkthroughs/contracts.md."""
+    own = [item for item in contract.implementations if item.role == "minimal"]
+    entry = next((found for found in map(entry_of, own) if found), (own[0].symbols[0], ""))
+    topic = re.sub(r"^minimal/|(_torch|_jax)?\.py$", "", entry[0])
+    held = ", ".join(item.name for item in references(contract))
+    return f"| `{contract.name}` | {contract.kind} | {contract.title} | {held} | `{topic}` |"
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_the_page_on_contracts_has_its_row(name):
+    assert row(CONTRACTS[name]) in (ROOT / "walkthroughs/contracts.md").read_text("utf-8").splitlines()
+
+
+def test_the_page_on_minimal_has_every_module():
+    modules = {
+        path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+        for path in (ROOT / "minimal").glob("*/*.py")
+    }
+    shown = re.findall(r"^::: (\S+)", (ROOT / "walkthroughs/api/minimal.md").read_text("utf-8"), re.MULTILINE)
+    assert {name for name in modules if not name.endswith("__init__")} == set(shown)
