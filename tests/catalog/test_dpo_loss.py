@@ -29,15 +29,6 @@ def kills() -> dict[tuple[str, str], Kill]:
     return {(kill.deviation, kill.dtype): kill for kill in power(CONTRACT, examples=15)}
 
 
-@pytest.mark.parametrize("names", [("trl", "minimal-torch"), pytest.param(("minimal-jax",), marks=pytest.mark.slow)])
-def test_every_implementation_conforms(names: tuple[str, ...]) -> None:
-    findings = conform(CONTRACT, names=names, examples=15)
-    assert {finding.implementation for finding in findings} == set(names)
-    for finding in findings:
-        assert finding.passed, "\n".join([finding.line(), *finding.witness_lines()])
-        assert finding.gradient_error is not None or finding.reason == "is the oracle"
-
-
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", [deviation.name for deviation in CONTRACT.deviations])
 def test_every_deviation_is_caught(kills: dict[tuple[str, str], Kill], name: str, dtype: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from annotator import catalog
-from annotator.contracts import power
+from annotator.contracts import conform, power
 from annotator.contracts.comparison import error
 from annotator.contracts.conforming import references, unavailable
 from annotator.contracts.kills import breaks_are_real
@@ -43,6 +43,15 @@ def test_a_contract_states_what_it_is_believed_by(name):
     assert len(contract.deviations) >= 4
     assert contract.rewritings, "no equivalent rewriting stands beside it"
     assert contract.probes or contract.kind == "trace", "no probe that needs no reference"
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_every_implementation_in_torch_conforms(name):
+    """`annotator conform` runs them all, on more cases; here none waits for JAX to compile."""
+    contract = CONTRACTS[name]
+    names = [item.name for item in contract.implementations if item.backend != "jax"]
+    for finding in conform(contract, names=names, examples=6):
+        assert finding.passed or finding.status == "not run", "\n".join([finding.line(), *finding.witness_lines()])
 
 
 @pytest.mark.parametrize("name", STAGED)

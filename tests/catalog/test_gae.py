@@ -14,7 +14,6 @@ from annotator.contracts import Case, Kill, conform, dialect_is_real, power
 from annotator.contracts.running import Fault, run
 
 CONTRACT = contract("gae")
-TORCH = tuple(item.name for item in CONTRACT.implementations if item.backend == "torch")
 EDGES = {case.label: case for case in CONTRACT.edges()}
 ENDS = ("terminated", "truncated", "terminated at its time limit", "all kinds of ends", "one step, truncated")
 
@@ -32,14 +31,6 @@ def changed(case: Case, **inputs: Any) -> Case:
 @pytest.fixture(scope="module")
 def kills() -> dict[tuple[str, str], Kill]:
     return {(kill.deviation, kill.dtype): kill for kill in power(CONTRACT, examples=15)}
-
-
-@pytest.mark.parametrize("names", [TORCH, pytest.param(("minimal-jax",), marks=pytest.mark.slow)])
-def test_every_implementation_conforms(names: tuple[str, ...]) -> None:
-    findings = conform(CONTRACT, names=names, examples=15)
-    assert {finding.implementation for finding in findings} == set(names)
-    for finding in findings:
-        assert finding.passed, "\n".join([finding.line(), *finding.witness_lines()])
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -15,7 +15,6 @@ from annotator.contracts import Case, Kill, conform, dialect_is_real, power
 from annotator.contracts.running import run
 
 CONTRACT = contract("grpo-advantage")
-TORCH = tuple(item.name for item in CONTRACT.implementations if item.backend == "torch")
 EDGES = {case.label: case for case in CONTRACT.edges()}
 
 
@@ -28,14 +27,6 @@ def advantages(name: str, case: Case, dtype: str = "float64", **knobs: Any) -> n
 @pytest.fixture(scope="module")
 def kills() -> dict[tuple[str, str], Kill]:
     return {(kill.deviation, kill.dtype): kill for kill in power(CONTRACT, examples=15)}
-
-
-@pytest.mark.parametrize("names", [TORCH, pytest.param(("minimal-jax",), marks=pytest.mark.slow)])
-def test_every_implementation_conforms(names: tuple[str, ...]) -> None:
-    findings = conform(CONTRACT, names=names, examples=15)
-    assert {finding.implementation for finding in findings} == set(names)
-    for finding in findings:
-        assert finding.passed, "\n".join([finding.line(), *finding.witness_lines()])
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
