@@ -73,3 +73,14 @@ def test_jax_compiles() -> None:
         np.testing.assert_allclose(
             compiled(*given, scale=scale), rloo_jax.rloo_advantages(*given, scale=scale), rtol=1e-5, atol=1e-6
         )
+
+
+def test_an_advantage_is_a_weight_and_no_path_for_gradients() -> None:
+    import torch
+
+    from minimal.post_training import rloo_torch
+
+    rewards = torch.ones(2, 3, requires_grad=True)
+    mask, group = torch.ones(2, 3, dtype=torch.bool), torch.tensor([0, 0])
+    assert not rloo_torch.rloo_advantages(rewards, mask, group).requires_grad
+    assert (rewards * mask).requires_grad
