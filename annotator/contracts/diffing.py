@@ -183,8 +183,9 @@ class _Diff:
         moved = replace(item, dialect={**item.dialect, **point})
 
         def go(case: Case, dtype: str = dtype) -> Result:
-            if item.accepts(case) is not None:
-                raise Outside
+            held = {name: moved.dialect[name] for name in session.held if name in moved.dialect}
+            if item.accepts(case) is not None or any(case.knobs[name] != value for name, value in held.items()):
+                raise Outside  # A probe that moves a knob says nothing of a function that does not take it.
             try:
                 return session.sandbox.run(case, dtype=dtype, device=session.device, eager=session.eager)
             except UserCodeError as failure:

@@ -28,7 +28,10 @@ from annotator.contracts.verdicts import Comparison, Explanation
 from annotator.errors import UserCodeError
 
 BUDGET = 2000
-"""How many candidates are tried for each question: equal at which values, which dialect, which deviation."""
+"""How many candidates are tried for each question: which dialect, which deviation."""
+
+LOOKS = 600
+"""How many settings of the knobs that a reference leaves open are tried, to find it equal at one of them."""
 
 _FARTHEST = 3
 """How many knobs may sit elsewhere than a reference's."""
@@ -183,8 +186,11 @@ class Search:
         contract = self.session.contract
         free = [name for name in self.session.held if name not in reference.dialect]
         base = {knob.name: knob.default for knob in contract.knobs if knob.name in free}
-        moves = (points(contract, base, free, d) for d in range(min(len(free), _FARTHEST) + 1))
-        return itertools.islice(itertools.chain.from_iterable(moves), BUDGET)
+        near = [list(points(contract, base, free, d)) for d in range(min(len(free), _FARTHEST) + 1)]
+        far = [point for moved in near[2:] for point in moved]
+        # Values that the contract names, three knobs away, before values beyond them, two knobs away.
+        ordered = [*itertools.chain.from_iterable(near[:2]), *sorted(far, key=lambda point: not self._ordinary(point))]
+        return iter(ordered[:LOOKS])
 
     def minimal(self, reference: Implementation, point: Point) -> Candidate:
         """The minimal version at a reference's dialect; the reference itself where there is none."""
@@ -231,12 +237,20 @@ class Search:
         return None
 
     def deviation(self) -> Explanation | None:
-        """The deviation that does what the function does, or the pair; at a reference's dialect, or a few knobs off."""
+        """The deviation that does what the function does, or the pair.
+
+        At a reference's dialect, where the first look agreed most (-1), or a few knobs off.
+        """
         single = [(item,) for item in self.session.contract.deviations]
         pairs = list(itertools.combinations(self.session.contract.deviations, 2))
         start = self.tried
-        for distance, carried in ((0, single), (1, single), (0, pairs), (2, single), (1, pairs)):
-            for reference, point in self._around(distance):
+        looked = [
+            (item, {**_base(self.session.contract, item, self.session.held), **self.look(item)[0]})
+            for item in self.references
+        ]
+        order = ((0, single), (-1, single), (1, single), (0, pairs), (-1, pairs), (2, single), (1, pairs))
+        for distance, carried in order:
+            for reference, point in looked if distance < 0 else self._around(distance):
                 if self.tried - start > BUDGET:
                     return None
                 if made := self._deviates(reference, point, carried):

@@ -95,9 +95,9 @@ class Session:
         """float64 unless the function narrows what it is given, then float32."""
         narrowed = [
             f"{name} ({dtype})"
-            for _, result in self.results.values()
+            for (_, _, given), (_, result) in self.results.items()
             for name, dtype in result.dtypes.items()
-            if dtype in ("float32", "float16", "bfloat16")
+            if given == "float64" and dtype in ("float32", "float16", "bfloat16")
         ]
         if not narrowed:
             return ["float64", "float32"]

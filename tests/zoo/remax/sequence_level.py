@@ -1,3 +1,4 @@
+import torch
 
 
 def remax(rewards, greedy, mask):

@@ -1,3 +1,4 @@
+import torch
 
 
 def advantages(token_level_rewards, reward_baselines, response_mask):

@@ -1,3 +1,4 @@
+import torch
 
 
 def advantages(token_level_rewards, response_mask, group):

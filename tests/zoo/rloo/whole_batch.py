@@ -1,3 +1,4 @@
+import jax.numpy as jnp
 
 
 def advantages(token_level_rewards, response_mask):

@@ -23,7 +23,7 @@ def sample(
     on = ~greedy[:, None]
     z = z.masked_fill(min_p_mask(z, min_p) & on, -torch.inf)
     z = z.masked_fill(top_k_mask(z, top_k) & on, -torch.inf)
-    best, order = z.sort(-1, descending=True, stable=True)
+    best, order = z.sort(dim=-1, descending=True, stable=True)
     beyond = best.softmax(-1).cumsum(-1) >= top_p[:, None]
     beyond[:, 0] = False
     removed = torch.zeros_like(beyond).scatter(1, order, beyond) & on & (top_p[:, None] < 1)

@@ -1,3 +1,4 @@
+import torch
 
 
 def rewards(scores, response_mask):
