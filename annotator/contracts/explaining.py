@@ -28,7 +28,10 @@ from annotator.contracts.verdicts import Comparison, Explanation
 from annotator.errors import UserCodeError
 
 BUDGET = 2000
-"""How many candidates are tried for each question: which dialect, which deviation."""
+"""How many candidates are tried to find a dialect."""
+
+SHARE = 1000
+"""How many of them are spent on each kind of deviation, so that none starves the next: near and single ones first."""
 
 LOOKS = 600
 """How many settings of the knobs that a reference leaves open are tried, to find it equal at one of them."""
@@ -243,16 +246,16 @@ class Search:
         """
         single = [(item,) for item in self.session.contract.deviations]
         pairs = list(itertools.combinations(self.session.contract.deviations, 2))
-        start = self.tried
         looked = [
             (item, {**_base(self.session.contract, item, self.session.held), **self.look(item)[0]})
             for item in self.references
         ]
         order = ((0, single), (-1, single), (1, single), (0, pairs), (-1, pairs), (2, single), (1, pairs))
         for distance, carried in order:
+            start = self.tried
             for reference, point in looked if distance < 0 else self._around(distance):
-                if self.tried - start > BUDGET:
-                    return None
+                if self.tried - start > SHARE:
+                    break
                 if made := self._deviates(reference, point, carried):
                     return made
         return None

@@ -25,7 +25,7 @@ class Request:
 
     tokens: Tokens
     blocks: list[int] = field(default_factory=list)
-    remembered: int = 0
+    remembered: int
     """How many of its blocks have a hash, from the first."""
 
 

@@ -1,7 +1,7 @@
 """The zoo met in the wild: plain files, as people write them, that know nothing of the catalogue.
 
 Each folder of ``tests/zoo/`` has a table, ``zoo.toml``. A file there is either an equivalent rewriting, which must be
-found equal, or carries one deviation or two, which must be found different and named, or is right on paper and coarse.
+found equal, or carries one deviation or two, which must be found different and named.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from annotator.contracts import diff
 
 ZOO = Path(__file__).parents[1] / "zoo"
 EXAMPLES = 8
-KINDS = ("wrong", "equal", "coarse")
+KINDS = ("wrong", "equal")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def wild(table: Path) -> list[Wild]:
 
 TABLES = sorted(ZOO.glob("*/zoo.toml"))
 ALL = [item for table in TABLES for item in wild(table)]
-WRONG, EQUAL, COARSE = ([item for item in ALL if item.kind == kind] for kind in KINDS)
+WRONG, EQUAL = ([item for item in ALL if item.kind == kind] for kind in KINDS)
 
 
 def verdict_on(item: Wild):
@@ -87,16 +87,6 @@ def test_a_deviation_is_caught_and_named(item):
 def test_an_equivalent_rewriting_raises_no_alarm(item):
     verdict = verdict_on(item)
     assert verdict.equal, "\n".join(verdict.render())
-
-
-@pytest.mark.zoo
-@pytest.mark.parametrize("item", COARSE, ids=str)
-def test_the_same_mathematics_in_coarse_arithmetic_is_called_so(item):
-    """Right on paper, and less accurate than the references: 1 - beta**t taken in float32, say."""
-    verdict = verdict_on(item)
-    assert not verdict.equal
-    assert verdict.explanation is not None
-    assert verdict.explanation.kind == "arithmetic"
 
 
 def test_every_numbered_deviation_of_the_catalogue_is_met():

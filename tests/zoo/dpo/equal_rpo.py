@@ -9,7 +9,8 @@ class RPO:
     def loss(self, pi_w, pi_l, ref_w, ref_l, m_w, m_l, beta, alpha):
         keep = torch.stack([m_w, m_l])
         pi, ref = torch.stack([pi_w, pi_l]), torch.stack([ref_w, ref_l])
-        reward = beta * torch.einsum("sbt,sbt->sb", pi - ref, keep.to(pi.dtype))
+        apart = (pi - ref).masked_fill(~keep, 0)
+        reward = beta * torch.einsum("sbt->sb", apart)
         loss = F.binary_cross_entropy_with_logits(reward[0] - reward[1], torch.ones_like(reward[0]))
         tokens = pi_w[m_w]
         if alpha:
