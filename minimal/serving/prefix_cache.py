@@ -14,7 +14,7 @@ kept aside (attention may point at it), as in vLLM's `BlockPool`, whose rules th
 """
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 Tokens = list[int]
 
@@ -24,7 +24,7 @@ class Request:
     """What a running request holds: its tokens, and the blocks that their keys and values lie in."""
 
     tokens: Tokens
-    blocks: list[int] = field(default_factory=list)
+    blocks: list[int]
     remembered: int
     """How many of its blocks have a hash, from the first."""
 
