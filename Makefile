@@ -14,7 +14,7 @@ help:
 	@echo "make serve    the same, then serve it and rebuild while readings change"
 	@echo "make test     the full environment, then all that CI runs"
 	@echo "make check    the fast part: lint, types, tests that take no references (under 3 minutes)"
-	@echo "make zoo      user files with known deviations, each through a whole diff (four minutes)"
+	@echo "make zoo      user files with known deviations, each through a whole diff (half an hour)"
 	@echo "make proofs   run every contract and record the proofs of this machine's CPU"
 	@echo "make mutants  small faults put into minimal/ one at a time: the contracts must see them"
 	@echo "make proofs-cuda  the same on a GPU, in four dtypes; then the tests that need one"
