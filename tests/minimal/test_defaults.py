@@ -11,16 +11,18 @@ import pytest
 
 from annotator import catalog
 from annotator.contracts.model import Contract
+from annotator.contracts.structure import entry_of
 
 ROOT = Path(__file__).parents[2]
 
 
 def pairs() -> list[tuple[str, str]]:
-    """Contract and minimal file that it is bound to."""
+    """Contract and the minimal file whose function it calls; what that file builds upon has a contract of its own."""
     found = set()
     for name in catalog.names():
-        for item in catalog.contract(name).implementations:
-            found |= {(name, s) for s in item.symbols if item.role == "minimal" and s.startswith("minimal/")}
+        for item in (item for item in catalog.contract(name).implementations if item.role == "minimal"):
+            entry = entry_of(item)
+            found |= {(name, entry[0])} if entry else {(name, s) for s in item.symbols if s.startswith("minimal/")}
     return sorted(found)
 
 
