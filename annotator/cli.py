@@ -330,8 +330,9 @@ def _list_contracts(chosen: list[Any], as_json: bool) -> None:
     if as_json:
         emit([{"contract": item.name, "kind": item.kind, "title": item.title} for item in chosen])
         return
+    width = max(len(item.name) for item in chosen)
     for item in chosen:
-        click.echo(f"{bold(f'{item.name:<16}')} {item.kind:<13} {item.title}")
+        click.echo(f"{bold(f'{item.name:<{width}}')} {item.kind:<13} {item.title}")
 
 
 def _show_findings(name: str, findings: list[Any]) -> None:
