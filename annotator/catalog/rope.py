@@ -216,7 +216,6 @@ def _edges() -> tuple[Case, ...]:
         _case("far apart", [511, 257, 3], q, k),
         _case("far apart, neighbours", [511, 257, 3], q, k, **gptj),
         _case("half a head turns", [1, 4, 6], q, k, rotary_dim=4),
-        _case("three quarters of a head turn", [1, 4, 6], q, k, rotary_dim=6),
         _case("half a head turns, neighbours", [1, 4, 6], q, k, rotary_dim=4, **gptj),
         _case("unit vectors", [1, 2, 3], unit, k),
         _case("unit vectors, neighbours", [1, 2, 3], unit, k, **gptj),

@@ -545,22 +545,7 @@ def _by_cross_entropy(logits: Any, token_ids: Any, *, temperature: float, shift:
     return _outputs(-losses.reshape(rows, -1), entropy.reshape(rows, -1))
 
 
-def _by_one_hot(logits: Any, token_ids: Any, *, temperature: float, shift: str) -> Outputs:
-    """A product with one-hot rows for a gather; all positions are scored, those without a token then cut."""
-    import torch
-
-    log_p = (logits / temperature).log_softmax(dim=-1)
-    entropy = -torch.einsum("btv,btv->bt", log_p.exp(), log_p)
-    if shift == "next":
-        log_p, entropy, token_ids = log_p[:, :-1], entropy[:, :-1], token_ids[:, 1:]
-    written = torch.nn.functional.one_hot(token_ids, logits.shape[-1]).to(logits.dtype)
-    return _outputs((written * log_p).sum(dim=-1), entropy)
-
-
-REWRITINGS = (
-    Rewriting("cross-entropy", "minus the cross-entropy of flattened rows", _by_cross_entropy),
-    Rewriting("one-hot", "all positions scored by a product with one-hot rows", _by_one_hot),
-)
+REWRITINGS = (Rewriting("cross-entropy", "minus the cross-entropy of flattened rows", _by_cross_entropy),)
 
 
 # Contract -------------------------------------------------------------------------------------------------------------
