@@ -476,7 +476,7 @@ def _by_halves(
     import torch
 
     size = query.shape[-1] if rotary_dim is None else rotary_dim
-    theta = torch.exp(-torch.arange(0, size, 2, dtype=query.dtype, device=query.device) / size * np.log(base))
+    theta = 1 / base ** (torch.arange(0, size, 2, dtype=query.dtype, device=query.device) / size)
     angles = positions[:, None] * theta
     angles = torch.cat((angles, angles), -1) if is_neox_style else angles.repeat_interleave(2, -1)
 
