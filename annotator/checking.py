@@ -22,7 +22,7 @@ def check(workspace: Workspace) -> list[Problem]:
     with Index.open(workspace) as index:
         found = readings.check(workspace, index)
     found += _claims(workspace)
-    found += [Problem(item.place, item.message) for item in proofs.check(workspace) if item.device == "cpu"]
+    found += [Problem(item.place, item.message) for item in proofs.check(workspace, of="cpu")]
     if (workspace.site / "index.html").is_file():
         from annotator.site import dead_links
 
@@ -32,7 +32,7 @@ def check(workspace: Workspace) -> list[Problem]:
 
 def notes(workspace: Workspace) -> list[Problem]:
     """Proofs of other devices that are stale. The site shows it; only such a device can renew them."""
-    return [Problem(item.place, item.message) for item in proofs.check(workspace) if item.device != "cpu"]
+    return [Problem(item.place, item.message) for item in proofs.check(workspace, of="others")]
 
 
 def _claims(workspace: Workspace) -> Iterator[Problem]:

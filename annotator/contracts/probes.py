@@ -166,7 +166,7 @@ def growth(*, name: str = "growth") -> Probe:
             if array.dtype.kind == "f":
                 slope = _slope(array, moved.outputs[key])
                 worst = max(worst, error(_clipped(low.outputs[key]), _clipped(array), condition=slope))
-        return worst * FLOAT64_BOUND / (4 * entries * ROUNDOFF["float32"])
+        return worst * FLOAT64_BOUND / (entries * ROUNDOFF["float32"])
 
     return Probe(name, "float32 errs no more than rounding explains", relation)
 

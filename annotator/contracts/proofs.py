@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from annotator.contracts.findings import Finding, plain
 from annotator.contracts.model import Contract, Implementation
@@ -290,16 +290,20 @@ def stale(workspace: Workspace, contract: Contract, proof: Mapping[str, Any]) ->
     return f"{', '.join(changed)} changed since it was recorded" if changed else ""
 
 
-def check(workspace: Workspace, contracts: Iterable[Contract] | None = None) -> list[Stale]:
-    """Stale entries on every device, entries of unknown contracts, and what has no proof on the CPU yet.
+def check(
+    workspace: Workspace,
+    contracts: Iterable[Contract] | None = None,
+    of: Literal["all", "cpu", "others"] = "all",
+) -> list[Stale]:
+    """Stale entries of all devices, of the CPU or of the others; entries of unknown contracts; what the CPU lacks.
 
     Of another device nothing is missing: which references can run there is for that machine to say.
     """
     known = _contracts(contracts)
-    recorded = load(workspace)
+    recorded = {name: held for name, held in load(workspace).items() if of == "all" or (of == "cpu") == (name == "cpu")}
     found = [item for device, entries in recorded.items() for item in _unsound(workspace, device, entries, known)]
     have = {_key(item) for item in recorded.get("cpu", [])}
-    for contract in known.values():
+    for contract in known.values() if of != "others" else ():
         for key in expected(contract):
             if key not in have:
                 found.append(Stale(_place(workspace, "cpu", key), f"no proof; {_REMEDY}"))
