@@ -42,6 +42,12 @@ class PrefixCache:
             blocks.append(same[0])
         return blocks
 
+    def _cached(self, tokens, blocks):
+        return len(blocks) * self.size
+
+    def _leaving(self, table):
+        return reversed(table)
+
     def _count(self, tokens):
         return (len(tokens) + self.size - 1) // self.size
 
@@ -70,7 +76,7 @@ class PrefixCache:
             self.owners[block] += 1
             self.free_list.pop(block, None)
         self.running[request] = list(tokens), list(blocks), len(blocks)
-        cached = len(blocks) * self.size
+        cached = self._cached(tokens, blocks)
         self._done(self._complete(request), cached, len(tokens) - cached)
 
     def append(self, request, tokens):
@@ -88,7 +94,7 @@ class PrefixCache:
             return
         _, table, _ = self.running.pop(request)
         gone = []
-        for block in reversed(table):
+        for block in self._leaving(table):
             self.owners[block] -= 1
             if not self.owners[block]:
                 gone.append(block)
@@ -99,7 +105,7 @@ class PrefixCache:
 
     def lookup(self, tokens):
         blocks = self._find(tokens)
-        cached = len(blocks) * self.size
+        cached = self._cached(tokens, blocks)
         self._done((), cached, len(tokens) - cached)
 
     def reset(self):

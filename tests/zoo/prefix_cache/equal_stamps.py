@@ -46,11 +46,14 @@ class Pool:
         missing = -(-len(tokens) // self.block_size) - len(table)
         return missing <= self.free_blocks() - sum(np.isfinite(self.stamp[block]) for block in table)
 
+    def victim(self):
+        return int(np.argmin(self.stamp))
+
     def take_up(self, request, tokens, table, named):
         for block in table[:named]:
             self.stamp[block] = np.inf
         while len(table) * self.block_size < len(tokens):
-            block = int(np.argmin(self.stamp))
+            block = self.victim()
             self.names[block], self.stamp[block], self.users[block] = None, np.inf, 1
             table.append(block)
         for block, name in list(zip(table, self.prefixes(tokens), strict=False))[named:]:
