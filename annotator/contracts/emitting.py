@@ -72,9 +72,9 @@ _HEADS = {
     "numpy": "import numpy as np\n",
 }
 
-_CALL = '''
-def load():
-    """The function under test, from its file beside this one."""
+_LOAD = '''
+def load(**given):
+    """What is under test, from its file beside this one; a class is made into an object."""
     path = (Path(__file__).parent / FILE).resolve()
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location("under_test", path)
@@ -83,38 +83,27 @@ def load():
     found = module
     for name in FUNCTION.split("."):
         found = getattr(found, name)
-        found = found(**INIT) if isinstance(found, type) else found
-    return getattr(found, "forward", found)
+        found = found(**INIT, **given) if isinstance(found, type) else found
+    return found
+'''
 
-
+_CALL = '''
 def call(inputs):
     """What it returns, by the contract's names."""
     given = {**inputs, **KNOBS}
-    raw = load()(*[given[name] for name in POSITIONAL], **{theirs: given[ours] for theirs, ours in NAMED.items()})
+    found = load()
+    function = getattr(found, "forward", found)
+    raw = function(*[given[name] for name in POSITIONAL], **{theirs: given[ours] for theirs, ours in NAMED.items()})
     if isinstance(raw, dict):
         return {RENAMED.get(name, name): value for name, value in raw.items()}
     return dict(zip(OUTPUTS, raw if isinstance(raw, tuple) else (raw,)))
 '''
 
-
 _TRACE = '''
-def load():
-    """The class under test, from its file beside this one."""
-    path = (Path(__file__).parent / FILE).resolve()
-    sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location("under_test", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found = module
-    for name in FUNCTION.split("."):
-        found = getattr(found, name)
-    return found
-
-
 def call(inputs):
     """What its object shows after each of the OPERATIONS."""
     given = {**inputs, **KNOBS}
-    thing = load()(**INIT, **{theirs: given[ours] for theirs, ours in NAMED.items()})
+    thing = load(**{theirs: given[ours] for theirs, ours in NAMED.items()})
     seen = []
     for name, *arguments in OPERATIONS:
         getattr(thing, name)(*arguments)
@@ -133,6 +122,7 @@ def emit(verdict: Verdict, contract: Contract, path: str | Path) -> str:
     parts = [_head(verdict, shown), _constants(verdict, contract, shown, path)]
     parts += [
         {"torch": _TORCH, "jax": _JAX, "numpy": _NUMPY}[verdict.backend],
+        _LOAD,
         _TRACE if _traced(verdict, contract) else _CALL,
     ]
     if shown.part.startswith(GRADIENT):
