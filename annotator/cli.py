@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -107,9 +107,10 @@ def fetch(
     if as_json:
         emit([_plain(item) for item in done])
         return
+    width = _widest(item.name for item in done)
     for item in done:
         size = "already here" if item.skipped else f"{item.received / 1e6:.1f} MB in {item.seconds:.1f} s"
-        click.echo(f"{bold(f'{item.name:<8}')} {size}{', verified' if verify else ''}")
+        click.echo(f"{bold(f'{item.name:<{width}}')} {size}{', verified' if verify else ''}")
 
 
 def _pairs(items: tuple[str, ...], option: str) -> dict[str, str]:
@@ -117,6 +118,11 @@ def _pairs(items: tuple[str, ...], option: str) -> dict[str, str]:
         if "=" not in item:
             raise AnnotatorError(option, expected="NAME=VALUE", found=repr(item))
     return dict(item.split("=", 1) for item in items)
+
+
+def _widest(names: Iterable[str]) -> int:
+    """The width of a column of names."""
+    return max(map(len, names), default=0)
 
 
 def _plain(item: Any) -> Any:
@@ -141,9 +147,10 @@ def index(pins: tuple[str, ...], jobs: int | None, as_json: bool) -> None:
     if as_json:
         emit(_plain(report) | {"pins": stats})
         return
+    width = _widest(stats)
     for name, row in stats.items():
         counted = (f"{row[what]:>9,} {what}" for what in ("files", "lines", "definitions"))
-        click.echo(f"{bold(f'{name:<6}')} {' '.join(counted)}{_resolved(row)}")
+        click.echo(f"{bold(f'{name:<{width}}')} {' '.join(counted)}{_resolved(row)}")
     click.echo(f"{report.parsed:,} files parsed, {report.removed:,} removed, in {report.seconds:.1f} s")
     for line in report.skipped:
         click.echo(f"not read: {line}", err=True)
@@ -330,7 +337,7 @@ def _list_contracts(chosen: list[Any], as_json: bool) -> None:
     if as_json:
         emit([{"contract": item.name, "kind": item.kind, "title": item.title} for item in chosen])
         return
-    width = max(len(item.name) for item in chosen)
+    width = _widest(item.name for item in chosen)
     for item in chosen:
         click.echo(f"{bold(f'{item.name:<{width}}')} {item.kind:<13} {item.title}")
 
@@ -366,7 +373,7 @@ def _show_matrix(name: str, rows: list[Any]) -> None:
     from annotator.contracts.kills import columns
 
     probes = columns(rows)
-    width = max(len(row.deviation) for row in rows)
+    width = _widest(row.deviation for row in rows)
     click.echo(bold(f"{name}  ({', '.join(probes)})"))
     for row in rows:
         marks = " ".join((probe if probe in row.probes else "·").center(len(probe)) for probe in probes)
