@@ -11,6 +11,7 @@ import pytest
 from annotator.contracts import Deviation, Implementation, diff
 from annotator.contracts.diffing import literals, write
 from annotator.contracts.explaining import composed, points
+from annotator.contracts.probes import poison
 from annotator.errors import UserCodeError
 from tests.contracts import toy
 
@@ -35,6 +36,12 @@ def padded_other_eps(values, mask):
 
 def cut(values, mask, eps):
     return f(values.detach(), mask, eps)
+
+def doubled_slope(values, mask, eps):
+    return f(2 * values - values.detach(), mask, eps)
+
+def by_product(values, mask, eps):
+    return {"mean": (values * mask).sum(-1) / (mask.sum(-1).to(values.dtype) + eps), "kept": mask.sum(-1)}
 
 def cubed(values, mask, eps):
     return {"mean": f(values, mask, eps)["mean"] ** 3}
@@ -205,3 +212,42 @@ def test_deviations_compose_where_they_replace_different_parts():
     assert composed(first, second)(0) == (1, 2)
     assert composed(first, first) is None
     assert composed(first, plain) is None
+
+
+# Without a reference --------------------------------------------------------------------------------------------------
+
+NAN = poison({"values": "mask"}, name="nan")
+BLIND = dataclasses.replace(CONTRACT, probes=(NAN,), edges=tuple)
+"""No case of it has NaN under the mask: only the probe looks there."""
+
+
+def test_what_agrees_on_every_case_and_breaks_a_probe_is_not_equal(file):
+    verdict = _diff(file, "by_product", contract=dataclasses.replace(BLIND, deviations=()))
+    assert not verdict.equal
+    assert verdict.agrees_with == ("ref",)
+    assert verdict.explanation is None
+    assert "agrees with ref on every case, but breaks nan" in verdict.headline()
+    assert [item["probe"] for item in verdict.to_json()["broken"]] == ["nan"]
+
+
+def test_a_deviation_that_only_a_probe_sees_is_named(file):
+    verdict = _diff(file, "by_product", contract=BLIND)
+    assert verdict.explanation is not None
+    assert [item.name for item in verdict.explanation.deviations] == ["poisoned"]
+
+
+def test_a_probe_that_the_library_breaks_too_is_not_held_against_a_function(file):
+    lax = dataclasses.replace(toy.REFERENCE, breaks=("nan",))
+    verdict = _diff(file, "by_product", contract=dataclasses.replace(BLIND, implementations=(lax, MINIMAL)))
+    assert verdict.equal
+
+
+def test_what_keeps_the_probe_is_equal(file):
+    assert _diff(file, "f", contract=BLIND).equal
+
+
+def test_a_wrong_gradient_is_not_taken_for_none(file):
+    """The deviation ``cut`` has the same values and no gradient at all: it is not what this function does."""
+    verdict = _diff(file, "doubled_slope")
+    assert not verdict.equal
+    assert verdict.explanation is None
