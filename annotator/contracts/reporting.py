@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from annotator.contracts.findings import Witness, compact
+from annotator.contracts.findings import Witness, compact, sized
 from annotator.contracts.structure import Row, Statement
 from annotator.contracts.verdicts import Comparison, Verdict
 
@@ -17,13 +17,14 @@ _PAGE = Template("""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>$title</title><style>
 :root { color-scheme: light dark; --line: #8884; --bad: #c33; --good: #2a7; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.3rem; border-left: .4rem solid var($colour); padding-left: .8rem; }
 h2 { font-size: 1rem; margin-top: 2rem; }
 table { border-collapse: collapse; } td, th { border: 1px solid var(--line); padding: .2rem .6rem; text-align: right; }
 th, td:first-child { text-align: left; } .off { color: var(--bad); font-weight: 600; }
 pre, td, code { font-family: ui-monospace, monospace; font-size: .85rem; } .wide { overflow-x: auto; }
-td pre { margin: 0; text-align: left; } td { vertical-align: top; } .line { color: #888; user-select: none; }
+td pre { margin: 0; text-align: left; white-space: pre-wrap; overflow-wrap: anywhere; min-width: 12rem; }
+td { vertical-align: top; } .line { color: #888; user-select: none; }
 </style></head><body>
 <h1>$title</h1>
 $body
@@ -34,11 +35,10 @@ $body
 def report(verdict: Verdict) -> str:
     """The page."""
     parts = []
-    if verdict.explanation:
-        parts.append(_list(line.strip() for line in verdict.explanation.lines()))
-    elif not verdict.equal:
+    if not (verdict.explanation or verdict.equal or verdict.agrees_with):
         parts.append(f"<p>No dialect and no deviation explains it ({verdict.tried} candidates tried).</p>")
-    parts += [_list(line.strip() for line in verdict.told())] if verdict.told() else []
+    told = [*(verdict.explanation.lines() if verdict.explanation else []), *verdict.told()]
+    parts += [_list(line.strip() for line in told)] if told else []
     if verdict.witness:
         parts += ["<h2>Smallest input on which it differs</h2>", _witness(verdict.witness)]
     if verdict.structure:
@@ -105,8 +105,8 @@ def _comparisons(items: tuple[Comparison, ...]) -> str:
             escape(", ".join(f"{k}={v!r}" for k, v in item.dialect.items())),
             item.dtype,
             f"{item.differing} of {item.cases}",
-            f"{item.error:.1e} (at most {item.bound:.1e})",
-            "" if item.gradient_error is None else f"{item.gradient_error:.1e} (at most {item.gradient_bound:.1e})",
+            f"{sized(item.error)} (at most {item.bound:.1e})",
+            "" if item.gradient_error is None else f"{sized(item.gradient_error)} (at most {item.gradient_bound:.1e})",
             escape(item.ran),
         ]
         for item in items

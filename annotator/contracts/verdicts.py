@@ -50,7 +50,7 @@ class Comparison:
         verdict = f"equal on {self.cases} cases" if self.equal else f"differs on {self.differing} of {self.cases} cases"
         facts = [f"largest error {sized(self.error)} (at most {self.bound:.1e})"]
         if self.gradient_error is not None:
-            facts.append(f"gradient {self.gradient_error:.1e} (at most {self.gradient_bound:.1e})")
+            facts.append(f"gradient {sized(self.gradient_error)} (at most {self.gradient_bound:.1e})")
         by = "" if self.ran in ("", self.reference) else f" [run as {self.ran}]"
         return f"{self.reference}{at_dialect}, {self.dtype}: {verdict}, {', '.join(facts)}{by}"
 
