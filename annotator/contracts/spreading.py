@@ -274,7 +274,9 @@ def _start(ray: Any, address: str) -> None:
     own: dict[str, Any] = {"num_cpus": os.cpu_count(), "include_dashboard": False} if address == "local" else {}
     environment = {"env_vars": _environment(address)}
     try:
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **own)
+        with warnings.catch_warnings():  # JAX warns of forks; Ray forks only to start another program.
+            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **own)
     except Exception as error:  # Ray has no class of its own for what may go wrong here.
         found = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
         remedy = "ray start --head starts one; --ray local needs none"

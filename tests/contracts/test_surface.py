@@ -12,8 +12,9 @@ HEAVY = ("numpy", "torch", "jax", "hypothesis", "scipy")
 
 def test_the_public_surface():
     assert contracts.__all__ == [
-        "Case", "Contract", "Deviation", "Finding", "Implementation", "Input", "Kill", "Knob", "Output", "Verdict",
-        "Witness", "conform", "dialect_is_real", "diff", "power", "proofs", "refuse", "template",
+        "Case", "Contract", "Deviation", "Finding", "Implementation", "Input", "Kill", "Knob", "Operation", "Output",
+        "Probe", "Rewriting", "Stage", "Verdict", "Witness", "conform", "conform_all", "dialect_is_real", "diff",
+        "power", "proofs", "refuse", "template",
     ]  # fmt: skip
     assert all(getattr(contracts, name) is not None for name in contracts.__all__)
     with pytest.raises(AttributeError):
