@@ -46,7 +46,7 @@ _ROUND = (0.0, 1.0, 0.5, 0.1, 0.2, 0.05, 0.01, 2.0, 0.9, 0.99, 0.95, 0.999, 0.25
 """Values beyond a knob's choices where its default is not small."""
 
 _COUNTED = 12
-"""How many points are counted out in full, to know the nearest one."""
+"""How many points are counted out, on as many cases, to know the nearest one."""
 
 _STEP, _JUMP = 2.0**-44, 1e-4
 """A result that moves by more than the second when its inputs move by the first cannot tell two formulas apart."""
@@ -168,7 +168,7 @@ class Search:
         return point, replace(seen, reference=reference.name) if seen else None
 
     def _look(self, reference: Implementation) -> tuple[Point, Comparison | None]:
-        near: list[tuple[int, Point]] = []
+        near: list[Point] = []
         for point in self._open(reference):
             candidate = self.minimal(reference, point)
             self._seen.add(candidate.key)
@@ -178,8 +178,8 @@ class Search:
                 if seen is not None and (self._sloped or seen.equal):
                     return point, seen  # The values are these: no other point mends a gradient.
             if not near or (len(near) < _COUNTED and self._ordinary(point)):
-                near.append((self._agreeing(candidate), point))
-        best = max(near, key=lambda item: item[0])[1]
+                near.append(point)
+        best = max(near, key=lambda point: self._agreeing(self.minimal(reference, point)))
         return best, self._compared(self.minimal(reference, best))
 
     def _ordinary(self, point: Point) -> bool:
@@ -206,7 +206,8 @@ class Search:
 
     def _agreeing(self, candidate: Candidate) -> int:
         oracle = candidate.oracle(self.session.contract, self.session.device, gradient=False)
-        return sum(self._agrees(oracle, case) for case in self._domain(self._order, candidate))
+        cases = itertools.islice(self._domain(self._order, candidate), _COUNTED)
+        return sum(self._agrees(oracle, case) for case in cases)
 
     # Explanation ------------------------------------------------------------------------------------------------------
 
@@ -313,17 +314,21 @@ class Search:
     # One candidate ----------------------------------------------------------------------------------------------------
 
     def _matches(self, candidate: Candidate) -> bool:
-        """Whether it gives the function's values on the search cases; the case that rules it out goes to the front."""
+        """Whether it gives the function's values on the search cases.
+
+        A case that rules it out at a glance goes to the front; one that takes the condition of the result to the back.
+        """
         self.tried += 1
         oracle = candidate.oracle(self.session.contract, self.session.device, gradient=self._sloped)
         decided, undecided = 0, 0
         for case in self._domain(list(self._order), candidate):
-            if not self._far(oracle, case) and self._agrees(oracle, case):
+            far = self._far(oracle, case)
+            if not far and self._agrees(oracle, case):
                 decided += 1
             elif candidate.deviations and _unstable(oracle, case):
                 undecided += 1
             else:
-                self._rules_out(case)
+                self._rules_out(case, first=far)
                 return False
         return decided > 3 * undecided
 
@@ -346,8 +351,9 @@ class Search:
                     return 0, 0
         return confirmed, undecided
 
-    def _rules_out(self, case: Case) -> None:
-        self._order = [case, *(other for other in self._order if other is not case)]
+    def _rules_out(self, case: Case, *, first: bool = True) -> None:
+        others = [other for other in self._order if other is not case]
+        self._order = [case, *others] if first else [*others, case]
         self._fresh = [other for other in self._fresh if other is not case]
 
     def _domain(self, cases: Sequence[Case], candidate: Candidate) -> Iterator[Case]:

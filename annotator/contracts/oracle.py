@@ -63,15 +63,16 @@ class Oracle:
         return at(replace(case, inputs=masters(self.contract, case, dtype)), self.reference.dialect)
 
     def _evaluate(self, case: Case) -> Result:
-        contract = self.contract
+        """A run of what `conforming` watches for changed inputs already."""
+        contract, sloped = self.contract, self.slope is not None
         if contract.oracle is None:
             assert self.values is not None
-            return run(contract, self.values.call, self.values.backend, case, gradient=self.slope is not None)
-        values = run(contract, contract.oracle, "numpy", case, gradient=False)
+            return run(contract, self.values.call, self.values.backend, case, gradient=sloped, watched=False)
+        values = run(contract, contract.oracle, "numpy", case, gradient=False, watched=False)
         if self.slope is None:
             return values
-        sloped = run(contract, self.slope.call, self.slope.backend, case)
-        return replace(values, gradients=sloped.gradients, carried=sloped.carried)
+        slopes = run(contract, self.slope.call, self.slope.backend, case, watched=False)
+        return replace(values, gradients=slopes.gradients, carried=slopes.carried)
 
     def _measure(self, case: Case, base: Result) -> dict[str, float]:
         """How fast each part moves: ``|o(x(1+d)) - o(x)| / d``, over entries where that is a slope and not a jump."""

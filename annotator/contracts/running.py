@@ -73,8 +73,9 @@ def run(
     dtype: str = "float64",
     device: str = "cpu",
     gradient: bool = True,
+    watched: bool = True,
 ) -> Result:
-    """Runs ``call`` on ``case`` with floats in ``dtype``.
+    """Runs ``call`` on ``case`` with floats in ``dtype``; unless ``watched``, inputs changed in place are not told.
 
     Raises:
         Fault: it raised, changed an input, left an output out, or returned another shape.
@@ -84,7 +85,7 @@ def run(
     inputs = masters(interface, case, dtype)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        result = _BACKENDS[backend](interface, call, inputs, case.knobs, dtype, device, gradient)
+        result = _BACKENDS[backend](interface, call, inputs, case.knobs, dtype, device, gradient, watched)
     check_shapes(interface, inputs, result.outputs)
     return result
 
@@ -211,12 +212,20 @@ def _moving(interface: Interface) -> list[str]:
 
 
 def _run_numpy(
-    interface: Interface, call: Call, inputs: Arrays, knobs: Mapping[str, Any], dtype: str, device: str, gradient: bool
+    interface: Interface,
+    call: Call,
+    inputs: Arrays,
+    knobs: Mapping[str, Any],
+    dtype: str,
+    device: str,
+    gradient: bool,
+    watched: bool,
 ) -> Result:
     given = {item.name: _numpy_in(inputs[item.name], item, dtype) for item in interface.inputs}
     kept = {name: array.copy() for name, array in given.items()}
     raw = named(interface, _called(call, given, knobs))
-    _unchanged(kept, given)
+    if watched:
+        _unchanged(kept, given)
     return Result(
         {k: _numpy_out(v) for k, v in raw.items()}, dtypes={k: str(np.asarray(v).dtype) for k, v in raw.items()}
     )
@@ -241,7 +250,14 @@ def _numpy_out(value: Any) -> np.ndarray:
 
 
 def _run_torch(
-    interface: Interface, call: Call, inputs: Arrays, knobs: Mapping[str, Any], dtype: str, device: str, gradient: bool
+    interface: Interface,
+    call: Call,
+    inputs: Arrays,
+    knobs: Mapping[str, Any],
+    dtype: str,
+    device: str,
+    gradient: bool,
+    watched: bool,
 ) -> Result:
     import torch
 
@@ -251,12 +267,13 @@ def _run_torch(
     for name in moving:
         leaves[name].requires_grad_(True)
     # Copies are handed over: writing into a leaf would raise in torch's words instead of being told in ours.
-    given = {name: leaf.clone() for name, leaf in leaves.items()}
+    given = {name: leaf.clone() for name, leaf in leaves.items()} if watched or moving else leaves
     raw = named(interface, _called(call, given, knobs))
     for name, value in raw.items():
         if isinstance(value, torch.Tensor) and value.device.type != torch.device(device).type:
             raise Fault("device", name, expected=f"{name!r} on {device}", found=f"a tensor on {value.device}")
-    _unchanged({k: _torch_out(v) for k, v in leaves.items()}, {k: _torch_out(v) for k, v in given.items()})
+    if watched:
+        _unchanged({k: _torch_out(v) for k, v in leaves.items()}, {k: _torch_out(v) for k, v in given.items()})
     outputs = {name: _torch_out(value) for name, value in raw.items()}
     returned = {
         name: str(getattr(value, "dtype", outputs[name].dtype)).removeprefix("torch.") for name, value in raw.items()
@@ -311,7 +328,14 @@ def jax_device(device: str) -> Any:
 
 
 def _run_jax(
-    interface: Interface, call: Call, inputs: Arrays, knobs: Mapping[str, Any], dtype: str, device: str, gradient: bool
+    interface: Interface,
+    call: Call,
+    inputs: Arrays,
+    knobs: Mapping[str, Any],
+    dtype: str,
+    device: str,
+    gradient: bool,
+    watched: bool,
 ) -> Result:
     place = jax_device(device)
     import jax
