@@ -6,14 +6,12 @@ is the one where the model's log-probabilities come back. Apart from the contrac
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from annotator import pins
 from annotator.catalog import _trl
-from annotator.catalog._third_party import quiet
+from annotator.catalog._third_party import CORE, pinned
 
 Outputs = Mapping[str, Any]
 
@@ -30,23 +28,12 @@ TRL_LOSSES = {
 """TRL's name of an aggregation. What Liger has of them it calls the same."""
 
 
-@functools.cache
-def core_algos() -> Any:
-    """verl's module of losses and advantages."""
-    with quiet():
-        return pins.load("verl:verl.trainer.ppo.core_algos")
-
-
-@functools.cache
 def _actor_config() -> Any:
-    with quiet():
-        return pins.load("verl:verl.workers.config.actor").ActorConfig
+    return pinned("verl:verl.workers.config.actor").ActorConfig
 
 
-@functools.cache
 def _liger() -> Any:
-    with quiet():
-        return pins.load("liger-kernel:liger_kernel.chunked_loss.grpo_loss").LigerFusedLinearGRPOFunction
+    return pinned("liger-kernel:liger_kernel.chunked_loss.grpo_loss").LigerFusedLinearGRPOFunction
 
 
 def _finite(bound: float) -> float | None:
@@ -95,7 +82,7 @@ def verl_loss(
             **({name: int(size) for name, size in sizes.items()} if counts == "global" else {}),
         },
     )
-    loss, metrics = core_algos().compute_policy_loss_vanilla(
+    loss, metrics = pinned(CORE).compute_policy_loss_vanilla(
         old_log_prob=old_log_probs,
         log_prob=log_probs,
         advantages=advantages,

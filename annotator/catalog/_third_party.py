@@ -6,10 +6,13 @@ Apart from the contracts because the same care is needed for every reference.
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import warnings
 from collections.abc import Iterator
 from typing import Any
+
+from annotator import pins
 
 
 @contextlib.contextmanager
@@ -30,6 +33,17 @@ def quiet() -> Iterator[None]:
         finally:
             random.setstate(states[0])
             np.random.set_state(states[1])
+
+
+@functools.cache
+def pinned(symbol: str) -> Any:
+    """The module of a pin that a symbol lies in (`pins.load`), imported once and quietly."""
+    with quiet():
+        return pins.load(symbol)
+
+
+CORE = "verl:verl.trainer.ppo.core_algos"
+"""verl's module of losses and advantages, which most contracts call."""
 
 
 @contextlib.contextmanager

@@ -8,14 +8,14 @@ complex and sparse parameters.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from annotator.catalog._third_party import default_dtype, pinned
 from annotator.contracts.comparison import error
 from annotator.contracts.model import (
     Case,
@@ -79,36 +79,15 @@ def _join(parts: list[Any]) -> Any:
     return torch.cat([part.reshape(-1) for part in parts])
 
 
-@contextlib.contextmanager
-def _default_dtype(dtype: Any) -> Iterator[None]:
-    """PyTorch counts steps in the default dtype, and the differentiable path corrects biases by that count."""
-    import torch
-
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-@functools.cache
-def _adamw() -> Any:
-    """The optimiser of the pin. Kept, since a pin is checked each time that it is asked for."""
-    from annotator import pins
-
-    return pins.load("torch:torch.optim.adamw").AdamW
-
-
 def _reference(**path: bool) -> Callable[..., Mapping[str, Any]]:
     """`torch.optim.AdamW` with ``foreach`` or ``differentiable`` as given."""
 
     def call(parameters: Any, gradients: Any, beta1: float, beta2: float, **options: Any) -> Mapping[str, Any]:
-        adamw = _adamw()
+        adamw = pinned("torch:torch.optim.adamw").AdamW
         if not path.get("differentiable"):
             parameters, gradients = parameters.detach(), gradients.detach()
         tensors = [part.clone() for part in _cut(parameters)]
-        with _default_dtype(parameters.dtype):
+        with default_dtype(parameters):  # Steps are counted in it, and biases corrected by that count.
             optimiser = adamw(tensors, betas=(beta1, beta2), **options, **path)
             return _history([_taken(optimiser, tensors, gradient) for gradient in gradients])
 

@@ -11,8 +11,7 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from annotator import pins
-from annotator.catalog._third_party import default_dtype, quiet
+from annotator.catalog._third_party import CORE, default_dtype, pinned
 from annotator.contracts import probes
 from annotator.contracts.model import (
     Case,
@@ -38,12 +37,6 @@ Outputs = Mapping[str, Any]
 # Implementations ------------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def _core_algos() -> Any:
-    with quiet():
-        return pins.load("verl:verl.trainer.ppo.core_algos")
-
-
 def _verl(
     token_level_rewards: Any,
     values: Any,
@@ -59,7 +52,7 @@ def _verl(
 ) -> Outputs:
     """verl's masks are integers: it subtracts them from 1."""
     with default_dtype(values):
-        advantages, returns = _core_algos().compute_gae_advantage_return(
+        advantages, returns = pinned(CORE).compute_gae_advantage_return(
             token_level_rewards=token_level_rewards,
             values=values,
             response_mask=response_mask.long(),

@@ -11,9 +11,8 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from annotator import pins
 from annotator.catalog import _trl
-from annotator.catalog._third_party import default_dtype, quiet
+from annotator.catalog._third_party import CORE, default_dtype, pinned
 from annotator.contracts import probes
 from annotator.contracts.model import (
     Case,
@@ -39,17 +38,11 @@ Outputs = Mapping[str, Any]
 # Implementations ------------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def _core_algos() -> Any:
-    with quiet():
-        return pins.load("verl:verl.trainer.ppo.core_algos")
-
-
 def _verl_call(
     estimator: str, token_level_rewards: Any, response_mask: Any, group: Any, *, eps: float, scale: str
 ) -> Outputs:
     with default_dtype(token_level_rewards):
-        advantages, _ = getattr(_core_algos(), estimator)(
+        advantages, _ = getattr(pinned(CORE), estimator)(
             token_level_rewards=token_level_rewards,
             response_mask=response_mask,
             index=group.cpu().numpy(),

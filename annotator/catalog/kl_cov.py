@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from annotator import pins
-from annotator.catalog._third_party import default_dtype, quiet
+from annotator.catalog._third_party import CORE, default_dtype, pinned, quiet
 from annotator.contracts import probes
 from annotator.contracts.comparison import error
 from annotator.contracts.model import (
@@ -40,10 +40,8 @@ Outputs = Mapping[str, Any]
 # Implementations ------------------------------------------------------------------------------------------------------
 
 
-@functools.cache
 def _loss_of_verl() -> Any:
-    with quiet():
-        return pins.load("verl:verl.trainer.ppo.core_algos").compute_policy_loss_kl_cov
+    return pinned(CORE).compute_policy_loss_kl_cov
 
 
 @functools.cache

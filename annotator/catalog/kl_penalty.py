@@ -10,9 +10,8 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from annotator import pins
 from annotator.catalog import _trl
-from annotator.catalog._third_party import quiet
+from annotator.catalog._third_party import CORE, pinned
 from annotator.contracts import probes
 from annotator.contracts.comparison import GRADIENT, error
 from annotator.contracts.model import (
@@ -40,15 +39,9 @@ Outputs = Mapping[str, Any]
 # Implementations ------------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def _core_algos() -> Any:
-    with quiet():
-        return pins.load("verl:verl.trainer.ppo.core_algos")
-
-
 def _verl(log_prob: Any, ref_log_prob: Any, *, estimator: str, gradient: str) -> Outputs:
     name = estimator + "+" * (gradient == "k2")
-    return {"kl": _core_algos().kl_penalty(log_prob, ref_log_prob, kl_penalty=name)}
+    return {"kl": pinned(CORE).kl_penalty(log_prob, ref_log_prob, kl_penalty=name)}
 
 
 def _verl_accepts(case: Case) -> str | None:

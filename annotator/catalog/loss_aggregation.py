@@ -11,8 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from annotator import pins
-from annotator.catalog._third_party import quiet
+from annotator.catalog._third_party import CORE, pinned
 from annotator.contracts import probes
 from annotator.contracts.model import Case, Contract, Deviation, Implementation, Input, Knob, Output, Rewriting
 
@@ -30,12 +29,6 @@ HIDDEN = "not a number under the mask"
 # Implementations ------------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def _core_algos() -> Any:
-    with quiet():
-        return pins.load("verl:verl.trainer.ppo.core_algos")
-
-
 def _verl(
     token_losses: Any,
     response_mask: Any,
@@ -47,7 +40,7 @@ def _verl(
     horizon: float,
 ) -> Outputs:
     """verl counts in Python numbers. Its 1e-8 beside a count of tokens is lost: the sum is taken in float32."""
-    loss = _core_algos().agg_loss(
+    loss = pinned(CORE).agg_loss(
         loss_mat=token_losses,
         loss_mask=response_mask,
         loss_agg_mode=aggregation,

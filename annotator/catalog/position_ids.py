@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from annotator import pins
-from annotator.catalog._third_party import quiet
+from annotator.catalog._third_party import pinned
 from annotator.contracts import probes
 from annotator.contracts.comparison import error
 from annotator.contracts.model import (
@@ -41,15 +40,9 @@ Outputs = Mapping[str, Any]
 # Implementations ------------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def _module(symbol: str) -> Any:
-    with quiet():
-        return pins.load(symbol)
-
-
 def _verl(attention_mask: Any, *, padding: str) -> Outputs:
     """Called with integers, as verl's own callers do: it hands the mask to the sum as it is."""
-    return {"position_ids": _module("verl:verl.utils.model").compute_position_id_with_mask(attention_mask.long())}
+    return {"position_ids": pinned("verl:verl.utils.model").compute_position_id_with_mask(attention_mask.long())}
 
 
 def _verl_images(attention_mask: Any, *, padding: str) -> Outputs:
@@ -59,7 +52,7 @@ def _verl_images(attention_mask: Any, *, padding: str) -> Outputs:
     images = SimpleNamespace(merge_size=1)
     processor = SimpleNamespace(image_processor=images, image_token_id=3, video_token_id=4, vision_start_token_id=5)
     processor.tokenizer = SimpleNamespace(convert_tokens_to_ids=lambda _: 5)
-    index = _module("verl:verl.models.transformers.qwen2_vl").get_rope_index
+    index = pinned("verl:verl.models.transformers.qwen2_vl").get_rope_index
     rows = [index(processor, input_ids=row.long() * 0, attention_mask=row.long()) for row in attention_mask]
     return {"position_ids": torch.stack(rows)[:, 0]}  # [B, 3, T] -> [B, T]
 
@@ -83,7 +76,7 @@ class _RewardModel:
 def _trl(attention_mask: Any, *, padding: str) -> Outputs:
     """TRL computes them on the way to a reward, from the tokens that are not the padding's (here 0)."""
     model = _RewardModel()
-    _module("trl:trl.experimental.utils").get_reward(model, attention_mask.long(), pad_token_id=0, context_length=0)
+    pinned("trl:trl.experimental.utils").get_reward(model, attention_mask.long(), pad_token_id=0, context_length=0)
     return {"position_ids": model.positions}
 
 

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from annotator.catalog._policy import core_algos
+from annotator.catalog._third_party import CORE, pinned
 from annotator.contracts import probes
 from annotator.contracts.model import (
     Case,
@@ -36,7 +36,7 @@ Outputs = Mapping[str, Any]
 
 
 def _verl(token_level_rewards: Any, reward_baselines: Any, response_mask: Any, *, masked: str) -> Outputs:
-    advantages, returns = core_algos().compute_remax_outcome_advantage(
+    advantages, returns = pinned(CORE).compute_remax_outcome_advantage(
         token_level_rewards=token_level_rewards, reward_baselines=reward_baselines, response_mask=response_mask
     )
     return {"advantages": advantages, "returns": returns}

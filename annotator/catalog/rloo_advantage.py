@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from annotator import pins
 from annotator.catalog import _trl
-from annotator.catalog._policy import core_algos
-from annotator.catalog._third_party import default_dtype
+from annotator.catalog._third_party import CORE, default_dtype, pinned
 from annotator.contracts import probes
 from annotator.contracts.model import Case, Contract, Deviation, Implementation, Input, Knob, Output, Rewriting, Stage
 
@@ -29,7 +28,7 @@ Outputs = Mapping[str, Any]
 
 def _verl(estimator: str, token_level_rewards: Any, response_mask: Any, group: Any) -> Outputs:
     with default_dtype(token_level_rewards):
-        advantages, _ = getattr(core_algos(), estimator)(
+        advantages, _ = getattr(pinned(CORE), estimator)(
             token_level_rewards=token_level_rewards, response_mask=response_mask, index=group.cpu().numpy()
         )
     return {"advantages": advantages}
@@ -113,15 +112,13 @@ def _verl_accepts(case: Case) -> str | None:
     return None if case.knobs["scale"] == "none" else "verl does not scale here"
 
 
-_CORE = "verl:verl.trainer.ppo.core_algos"
-
 IMPLEMENTATIONS = (
     Implementation(
         name="verl",
         role="reference",
         backend="torch",
         call=_verl_loop,
-        symbols=(f"{_CORE}.compute_rloo_outcome_advantage",),
+        symbols=(f"{CORE}.compute_rloo_outcome_advantage",),
         dialect={"scale": "none", "singleton": "raw"},
         requires=("verl",),
         differentiable=False,
@@ -132,7 +129,7 @@ IMPLEMENTATIONS = (
         role="reference",
         backend="torch",
         call=_verl_vectorized,
-        symbols=(f"{_CORE}.compute_rloo_vectorized_outcome_advantage",),
+        symbols=(f"{CORE}.compute_rloo_vectorized_outcome_advantage",),
         dialect={"scale": "none", "singleton": "zero"},
         requires=("verl",),
         differentiable=False,

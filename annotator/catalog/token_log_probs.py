@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from annotator import pins
-from annotator.catalog._third_party import default_dtype, quiet
+from annotator.catalog._third_party import default_dtype, pinned
 from annotator.contracts import probes
 from annotator.contracts.comparison import error
 from annotator.contracts.model import (
@@ -43,10 +42,8 @@ def _outputs(log_probs: Any, entropy: Any) -> Outputs:
     return {"log_probs": log_probs, "entropy": entropy}
 
 
-@functools.cache
 def _verl(module: str) -> Any:
-    with quiet():
-        return pins.load(f"verl:verl.{module}")
+    return pinned(f"verl:verl.{module}")
 
 
 @functools.cache
@@ -89,10 +86,8 @@ def _verl_engine(logits: Any, token_ids: Any, *, temperature: float, shift: str)
     return _outputs(unpack(scored["log_probs"], sides), unpack(scored["entropy"], sides))
 
 
-@functools.cache
 def _trl_utils() -> Any:
-    with quiet():
-        return pins.load("trl:trl.trainer.utils")
+    return pinned("trl:trl.trainer.utils")
 
 
 def _trl(logits: Any, token_ids: Any, *, temperature: float, shift: str) -> Outputs:

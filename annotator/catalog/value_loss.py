@@ -9,7 +9,8 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from annotator.catalog._policy import core_algos, share
+from annotator.catalog._policy import share
+from annotator.catalog._third_party import CORE, pinned
 from annotator.contracts import probes
 from annotator.contracts.model import Case, Contract, Deviation, Implementation, Input, Knob, Output, Rewriting, Stage
 
@@ -35,7 +36,7 @@ def _verl(
     horizon: float,
 ) -> Outputs:
     """The clipped share comes in float32, as a count over a known number of tokens."""
-    loss, clipped = core_algos().compute_value_loss(
+    loss, clipped = pinned(CORE).compute_value_loss(
         vpreds=value_preds,
         returns=returns,
         values=values,

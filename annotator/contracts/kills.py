@@ -91,6 +91,23 @@ def power(contract: Contract, *, examples: int = 40, dtypes: Sequence[str] = ("f
     return rows
 
 
+def survivors(contract: Contract, *, examples: int = 40, dtypes: Sequence[str] = ("float64", "float32")) -> list[str]:
+    """The deviations that no reference sees, each with its dtype; quicker than `power`, since one case is enough.
+
+    Raises:
+        ContractError: a deviation cannot be run, or no reference can.
+    """
+    cases = draw(contract, examples)
+    benches = [_Bench(contract, item, dtype, cases) for item in _available(contract) for dtype in dtypes]
+    usable = [bench for bench in benches if bench.has_bound]
+    found = []
+    for item in contract.deviations:
+        for dtype in dict.fromkeys(bench.dtype for bench in usable):
+            if not any(bench.sees(item) for bench in usable if bench.dtype == dtype):
+                found.append(f"{item.name} in {dtype}")
+    return found
+
+
 def columns(rows: Sequence[Kill]) -> list[str]:
     """The probes that caught anything, in the order of the matrix."""
     seen = {probe for row in rows for probe in row.probes}
@@ -101,20 +118,18 @@ def refuse(contract: Contract, *, examples: int = 40) -> None:
     """Refuses a contract that cannot see one of its own deviations.
 
     Raises:
-        ContractError: a deviation survives in every dtype, or a rewriting raises an alarm.
+        ContractError: a deviation survives in some dtype, or a rewriting raises an alarm.
     """
-    rows = power(contract, examples=examples)
-    for row in rows:
-        if row.kind == "rewriting" and row.caught:
+    for row in power(replace(contract, deviations=()), examples=examples):
+        if row.caught:
             raise ContractError(contract.name, expected="no alarm on a rewriting", found=row.line())
-    for deviation in contract.deviations:
-        if not any(row.caught for row in rows if row.deviation == deviation.name):
-            raise ContractError(
-                contract.name,
-                expected="bounds and cases under which every deviation is caught",
-                found=f"a bound under which deviation {deviation.name!r} survives ({deviation.wrong})",
-                remedy="add a case or an output that shows it",
-            )
+    if lost := survivors(contract, examples=examples):
+        raise ContractError(
+            contract.name,
+            expected="bounds and cases under which every deviation is caught",
+            found=f"some under which there survives {', '.join(lost)}",
+            remedy="add a case or an output that shows it",
+        )
 
 
 def _available(contract: Contract) -> list[Implementation]:
@@ -154,14 +169,28 @@ class _Bench:
         backend: Backend = "torch" if isinstance(item, Deviation) else item.backend
         found = self._measure(item.call, backend, self.reference.differentiable and backend != "numpy")
         if found.faults:
-            fault = next(iter(found.faults.values()))
-            raise ContractError(f"{self.contract.name}: {item.name!r}", expected="a result", found=str(fault))
+            raise self._broken(item, next(iter(found.faults.values())))
         probes, worst = self._seen(found)
         larger = max(zip(found.worst(self.chosen), self.limits, strict=True), key=lambda pair: pair[0] / pair[1])
         probes |= self._distribution(item) | self._relations(item.call, backend)
         ordered = (*(p for p in ORDER if p in probes), *(p.name for p in self.contract.probes if p.name in probes))
         kind: Literal["deviation", "rewriting"] = "deviation" if wrong else "rewriting"
         return Kill(self.contract.name, item.name, self.reference.name, self.dtype, ordered, *larger, worst, kind)
+
+    def sees(self, item: Deviation) -> bool:
+        """Whether any probe tells a deviation from the reference."""
+        gradient = self.reference.differentiable
+        for i in self.chosen:
+            try:
+                parts = case_errors(self.oracle, item.call, "torch", self.cases[i], self.dtype, gradient=gradient)
+            except Fault as fault:
+                raise self._broken(item, fault) from fault
+            if any(found > allowed for found, allowed in zip(split(parts), self.limits, strict=True)):
+                return True
+        return bool(self._distribution(item) or self._relations(item.call, "torch"))
+
+    def _broken(self, item: Deviation | Rewriting, fault: Fault) -> ContractError:
+        return ContractError(f"{self.contract.name}: {item.name!r}", expected="a result", found=str(fault))
 
     def _relations(self, call: Call, backend: Backend) -> set[str]:
         """The contract's probes that do not hold; those that the reference itself breaks say nothing here."""

@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 
 from annotator.catalog import adamw_step, contract
-from annotator.contracts import conform, power
 from annotator.contracts.running import run
 from annotator.errors import AnnotatorError
 
 CONTRACT = contract("adamw-step")
-EXAMPLES = 8
-REFERENCES = ("torch-single", "torch-foreach", "torch-differentiable")
 
 
 @pytest.fixture(scope="module")
@@ -23,31 +20,6 @@ def pinned():
         return pins.load("torch:torch.optim.adamw")
     except AnnotatorError as error:
         pytest.skip(f"the pin of torch cannot be run here: {error}")
-
-
-@pytest.fixture(scope="module")
-def findings(pinned):
-    return {(f.reference, f.implementation, f.dtype): f for f in conform(CONTRACT, examples=EXAMPLES)}
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", ["minimal-torch", "minimal-jax"])
-@pytest.mark.parametrize("reference", REFERENCES)
-def test_conforms(findings, reference, name, dtype):
-    finding = findings[reference, name, dtype]
-    assert finding.passed, (finding.reason, finding.witness and finding.witness.lines())
-    assert finding.excluded == 0
-    assert (finding.gradient_error is not None) == (reference == "torch-differentiable")
-
-
-@pytest.fixture(scope="module")
-def kills(pinned):
-    return {row.deviation: row for row in power(CONTRACT, examples=EXAMPLES, dtypes=("float64",))}
-
-
-@pytest.mark.parametrize("deviation", [d.name for d in CONTRACT.deviations])
-def test_deviation_is_caught(kills, deviation):
-    assert kills[deviation].caught, kills[deviation].line()
 
 
 def outputs(name, case, dtype="float64"):

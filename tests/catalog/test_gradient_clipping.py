@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from annotator.catalog import contract, gradient_clipping
-from annotator.contracts import Case, Kill, conform, dialect_is_real, power
+from annotator.contracts import Case, conform, dialect_is_real
 from annotator.contracts.running import Fault, Result, run
+from tests.catalog.seen import seen_by
 
 CONTRACT = contract("gradient-clipping")
 EDGES = {case.label: case for case in CONTRACT.edges()}
@@ -23,31 +24,13 @@ def ran(name: str, case: Case, dtype: str = "float64", **knobs: Any) -> Result:
     return run(CONTRACT, item.call, item.backend, case, dtype=dtype)
 
 
-@pytest.fixture(scope="module")
-def kills() -> dict[tuple[str, str], Kill]:
-    alone = tuple(item for item in CONTRACT.implementations if item.name in ("torch-single", "minimal-torch"))
-    rows = power(replace(CONTRACT, implementations=alone), examples=15)
-    return {(kill.deviation, kill.dtype): kill for kill in rows}
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", [deviation.name for deviation in CONTRACT.deviations])
-def test_every_deviation_is_caught(kills: dict[tuple[str, str], Kill], name: str, dtype: str) -> None:
-    assert kills[name, dtype].caught, kills[name, dtype].line()
-
-
-@pytest.mark.parametrize("name", [rewriting.name for rewriting in CONTRACT.rewritings])
-def test_a_rewriting_raises_no_alarm(kills: dict[tuple[str, str], Kill], name: str) -> None:
-    assert not kills[name, "float64"].caught, kills[name, "float64"].line()
-    assert not kills[name, "float32"].caught, kills[name, "float32"].line()
-
-
 @pytest.mark.parametrize(
     ("name", "probe"),
     [("shard-norm", "split"), ("shard-norm", "bound"), ("scaled-up", "short"), ("clip-by-value", "bound")],
 )
-def test_a_probe_sees_it_without_a_reference(kills: dict[tuple[str, str], Kill], name: str, probe: str) -> None:
-    assert probe in kills[name, "float64"].probes
+def test_a_probe_sees_it_without_a_reference(name: str, probe: str) -> None:
+    alone = tuple(item for item in CONTRACT.implementations if item.name in ("torch-single", "minimal-torch"))
+    assert probe in seen_by(replace(CONTRACT, implementations=alone), name)
 
 
 def test_a_deviation_in_an_implementations_place_does_not_conform() -> None:

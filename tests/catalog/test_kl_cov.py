@@ -9,31 +9,20 @@ import numpy as np
 import pytest
 
 from annotator.catalog import contract, kl_cov
-from annotator.contracts import Case, Kill, conform, dialect_is_real, power, probes
+from annotator.contracts import Case, conform, dialect_is_real, probes
 from annotator.contracts.kills import breaks_are_real
 from annotator.contracts.running import Result, run
 from annotator.contracts.staging import whole
+from tests.catalog.seen import seen_by
 
 CONTRACT = contract("kl-cov")
 EDGES = {case.label: case for case in CONTRACT.edges()}
-NAMES = [item.name for item in (*CONTRACT.deviations, *CONTRACT.rewritings)]
 
 
 def ran(name: str, case: Case, **knobs: Any) -> Result:
     item = CONTRACT.implementation(name)
     case = replace(case, knobs={**case.knobs, **item.dialect, **knobs})
     return run(CONTRACT, item.call, item.backend, case)
-
-
-@pytest.fixture(scope="module")
-def kills() -> dict[tuple[str, str], Kill]:
-    return {(kill.deviation, kill.dtype): kill for kill in power(CONTRACT, examples=6)}
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", NAMES)
-def test_every_deviation_is_caught_and_no_rewriting(kills: dict[tuple[str, str], Kill], name: str, dtype: str) -> None:
-    assert kills[name, dtype].sound, kills[name, dtype].line()
 
 
 def test_a_deviation_in_an_implementations_place_does_not_conform() -> None:
@@ -49,8 +38,8 @@ def test_the_dialect_is_real() -> None:
     assert breaks_are_real(CONTRACT, "verl", examples=3) == []
 
 
-def test_the_order_of_rows_tells_of_a_share_per_micro_batch(kills: dict[tuple[str, str], Kill]) -> None:
-    assert "permutation" in kills["share-of-micro-batch", "float64"].probes
+def test_the_order_of_rows_tells_of_a_share_per_micro_batch() -> None:
+    assert "permutation" in seen_by(CONTRACT, "share-of-micro-batch", examples=6)
 
 
 @pytest.mark.parametrize("name", ["verl", "minimal-torch"])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 
 import pytest
 
 from annotator.catalog import contract, prefix_cache
-from annotator.contracts import conform, power
+from annotator.contracts import conform
 from annotator.contracts.running import run
 from annotator.contracts.tracing import rows
 
@@ -29,20 +28,10 @@ def seen(name, *words, **knobs):
     return {key: array[-1].tolist() for key, array in outputs(CONTRACT.implementation(name).call, case).items()}
 
 
-@functools.cache
-def kills():
-    return {kill.deviation: kill for kill in power(CONTRACT, examples=15, dtypes=("float64",))}
-
-
 @pytest.mark.parametrize("name", ["vllm", "minimal"])
 def test_every_implementation_conforms(name):
     for finding in conform(CONTRACT, names=(name,), examples=15):
         assert finding.passed, "\n".join([finding.line(), *finding.witness_lines()])
-
-
-@pytest.mark.parametrize("name", DEVIATIONS)
-def test_every_deviation_is_caught(name):
-    assert kills()[name].caught, kills()[name].line()
 
 
 def test_a_deviation_in_an_implementations_place_does_not_conform():

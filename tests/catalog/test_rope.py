@@ -10,9 +10,10 @@ import pytest
 
 from annotator.catalog import contract
 from annotator.catalog import rope as adapters
-from annotator.contracts import Case, Kill, conform, dialect_is_real, power
+from annotator.contracts import Case, conform, dialect_is_real
 from annotator.contracts.running import Result, run
 from annotator.errors import AnnotatorError
+from tests.catalog.seen import seen_by
 
 CONTRACT = contract("rope")
 EDGES = {case.label: case for case in CONTRACT.edges()}
@@ -34,23 +35,6 @@ def ran(name: str, case: Case, dtype: str = "float32", **knobs: Any) -> Result:
     )
 
 
-@pytest.fixture(scope="module")
-def kills(vllm: Any) -> dict[tuple[str, str], Kill]:
-    return {(kill.deviation, kill.dtype): kill for kill in power(CONTRACT, examples=15)}
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", list(DEVIATIONS))
-def test_every_deviation_is_caught(kills: dict[tuple[str, str], Kill], name: str, dtype: str) -> None:
-    assert kills[name, dtype].caught, kills[name, dtype].line()
-
-
-@pytest.mark.parametrize("name", [rewriting.name for rewriting in CONTRACT.rewritings])
-def test_a_rewriting_raises_no_alarm(kills: dict[tuple[str, str], Kill], name: str) -> None:
-    assert not kills[name, "float64"].caught, kills[name, "float64"].line()
-    assert not kills[name, "float32"].caught, kills[name, "float32"].line()
-
-
 @pytest.mark.parametrize(
     ("name", "seen", "unseen"),
     [
@@ -62,17 +46,15 @@ def test_a_rewriting_raises_no_alarm(kills: dict[tuple[str, str], Kill], name: s
         ("narrow-angle", "relative", "start"),
     ],
 )
-def test_what_a_probe_sees_without_a_reference(
-    kills: dict[tuple[str, str], Kill], name: str, seen: str, unseen: str
-) -> None:
-    probes = kills[name, "float64"].probes
+def test_what_a_probe_sees_without_a_reference(vllm: Any, name: str, seen: str, unseen: str) -> None:
+    probes = seen_by(CONTRACT, name)
     assert seen in probes
     assert unseen not in probes
 
 
 @pytest.mark.parametrize("name", ["convention-interchanged", "backwards"])
-def test_what_no_probe_sees_since_it_is_a_rotation_too(kills: dict[tuple[str, str], Kill], name: str) -> None:
-    assert set(kills[name, "float64"].probes) <= {"value", "gradient", "edge"}
+def test_what_no_probe_sees_since_it_is_a_rotation_too(vllm: Any, name: str) -> None:
+    assert set(seen_by(CONTRACT, name)) <= {"value", "gradient", "edge"}
 
 
 @pytest.mark.parametrize("label", ["position 0", "position 0, neighbours"])
