@@ -157,6 +157,7 @@ class _Diff:
         looked = {item.name: seen for item in self.runnable if (seen := self._look(search, item)) is not None}
         if not looked:
             raise self._nothing()
+        search.references = [item for item in self.runnable if item.name not in self.refused]
         equal = [item for item in self.runnable if item.name in looked and looked[item.name][1].equal]
         confirmed = {item.name: self._confirm(item, looked[item.name][0], dtypes) for item in equal}
         same = tuple(name for name, seen in confirmed.items() if seen and all(c.equal for c in seen))

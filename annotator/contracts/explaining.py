@@ -45,6 +45,13 @@ _DECADES = (*(10.0**-k for k in range(3, 13)), 1e-2, 1e-1)
 _ROUND = (0.0, 1.0, 0.5, 0.1, 0.2, 0.05, 0.01, 2.0, 0.9, 0.99, 0.95, 0.999, 0.25, 0.3, 0.8, 0.98, 0.001, 5.0, 10.0)
 """Values beyond a knob's choices where its default is not small."""
 
+_LOOKED = -1
+"""In place of a distance: the point where the first look agreed most."""
+
+_NEAR = ((0, 1), (_LOOKED, 1))
+_FAR = ((1, 1), (0, 2), (_LOOKED, 2), (2, 1), (1, 2))
+"""How many knobs off a dialect, with how many deviations: what is tried before dialects of many knobs, and after."""
+
 _COUNTED = 12
 """How many points are counted out, on as many cases, to know the nearest one."""
 
@@ -212,27 +219,43 @@ class Search:
     # Explanation ------------------------------------------------------------------------------------------------------
 
     def explanation(self) -> Explanation | None:
-        """The dialect; else the deviation, or the pair.
+        """The dialect; else the deviation, or the pair. Likely ones come first: one knob, one deviation, then more.
 
-        A reference that takes few of the cases lets more than one thing look like its dialect: a deviation that holds
-        on more than twice as many cases of another one is the better answer.
+        A reference that takes few of the cases lets more than one thing look like its dialect: what holds on more than
+        twice as many cases of another one is the better answer. So is any deviation where the reference refuses to be
+        at that dialect.
         """
-        found = self.dialect()
-        if found and 2 * found.confirmed >= max(self._width(item) for item in self.references):
-            return found
-        other = self.deviation()
-        return other if other and (not found or other.confirmed > 2 * found.confirmed) else found
+        dialect = self.dialect((1,))
+        if dialect and self._holds_widely(dialect):
+            return dialect
+        deviation = self.deviation(_NEAR)
+        if deviation and not dialect and self._holds_widely(deviation):
+            return deviation
+        dialect = dialect or self.dialect(range(2, _FARTHEST + 1))
+        if dialect and self._holds_widely(dialect):
+            return dialect
+        deviation = deviation or self.deviation(_FAR)
+        if not deviation or not dialect:
+            return deviation or dialect
+        refused = not self._width(dialect.reference, dialect.moved)
+        return deviation if refused or deviation.confirmed > 2 * dialect.confirmed else dialect
 
-    def _width(self, reference: Implementation) -> int:
-        """How many of the fresh cases lie in the domain of a reference."""
-        return len(accepted(self._fresh, reference))
+    def _holds_widely(self, found: Explanation) -> bool:
+        """Whether it is confirmed on half of the cases that any reference takes, and its own one is there at all."""
+        widest = max(self._width(item.name, {}) for item in self.references)
+        return self._width(found.reference, found.moved) > 0 and 2 * found.confirmed >= widest
 
-    def dialect(self) -> Explanation | None:
+    def _width(self, name: str, moved: Point) -> int:
+        """How many of the fresh cases lie in the domain of a reference, with some of its knobs moved."""
+        item = self.session.contract.implementation(name)
+        return len(accepted(self._fresh, replace(item, dialect={**item.dialect, **moved})))
+
+    def dialect(self, distances: Iterable[int]) -> Explanation | None:
         """The nearest point in knob space at which the minimal version does what the function does."""
         if self.engine is None or self._sloped:
             return None
         start = self.tried
-        for distance in range(1, _FARTHEST + 1):
+        for distance in distances:
             for reference, point in self._around(distance):
                 if self.tried - start > BUDGET:
                     return None
@@ -240,21 +263,19 @@ class Search:
                     return made
         return None
 
-    def deviation(self) -> Explanation | None:
+    def deviation(self, order: Iterable[tuple[int, int]]) -> Explanation | None:
         """The deviation that does what the function does, or the pair.
 
-        At a reference's dialect, where the first look agreed most (-1), or a few knobs off.
+        ``order`` has how many knobs off a reference's dialect, or `_LOOKED`, and how many deviations at once.
         """
-        single = [(item,) for item in self.session.contract.deviations]
-        pairs = list(itertools.combinations(self.session.contract.deviations, 2))
         looked = [
             (item, {**_base(self.session.contract, item, self.session.held), **self.look(item)[0]})
             for item in self.references
         ]
-        order = ((0, single), (-1, single), (1, single), (0, pairs), (-1, pairs), (2, single), (1, pairs))
-        for distance, carried in order:
+        for distance, together in order:
+            carried = list(itertools.combinations(self.session.contract.deviations, together))
             start = self.tried
-            for reference, point in looked if distance < 0 else self._around(distance):
+            for reference, point in looked if distance == _LOOKED else self._around(distance):
                 if self.tried - start > SHARE:
                     break
                 if made := self._deviates(reference, point, carried):

@@ -46,6 +46,11 @@ def by_product(values, mask, eps):
 def cubed(values, mask, eps):
     return {"mean": f(values, mask, eps)["mean"] ** 3}
 
+def picky(values, mask, eps):
+    if eps > 1e-5:
+        raise KeyError(eps)
+    return padded(values, mask, eps)
+
 def coarse(values, mask, eps):
     short = values + (values.bfloat16().to(values.dtype) - values).detach() if values.dtype == torch.float32 else values
     return f(short, mask, eps)
@@ -117,6 +122,28 @@ def test_a_knob_that_the_reference_leaves_open_is_found(file):
     verdict = _diff(file, "other_eps", contract=toy.contract(implementations=(free, MINIMAL)))
     assert verdict.equal_to == ("ref",)
     assert verdict.render()[0].endswith("equals ref at eps=0.0001")
+
+
+@pytest.mark.parametrize(("refuses", "kind"), [(True, "deviation"), (False, "dialect")])
+def test_a_dialect_that_the_reference_refuses_is_none_where_a_deviation_explains(file, refuses, kind):
+    def accepts(case):
+        return "another eps" if refuses and case.knobs["eps"] != 1e-6 else None
+
+    wide = Deviation("wide-eps", "a large eps", "a small one", functools.partial(_at_eps, 1e-4))
+    reference = dataclasses.replace(toy.REFERENCE, accepts=accepts)
+    made = toy.contract(implementations=(reference, MINIMAL), deviations=(wide,))
+    assert _diff(file, "other_eps", contract=made).explanation.kind == kind
+
+
+def _at_eps(fixed, values, mask, eps):
+    return toy.mean_torch(values, mask, fixed)
+
+
+def test_a_reference_at_which_the_function_raises_does_not_hide_what_it_is(file):
+    other = dataclasses.replace(toy.REFERENCE, name="other", dialect={"eps": 1e-4})
+    verdict = _diff(file, "picky", contract=toy.contract(implementations=(toy.REFERENCE, other, MINIMAL)))
+    assert [item.name for item in verdict.explanation.deviations] == ["padded"]
+    assert any(note.startswith("other: not compared, it cannot be run there") for note in verdict.notes)
 
 
 def test_a_reference_that_is_not_equal_runs_on_the_witness_only(file):
