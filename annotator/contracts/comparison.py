@@ -68,10 +68,11 @@ def errors(
     *,
     gradient: bool = True,
     condition: Callable[[str], float] | None = None,
+    enough: float = 4 * ROUNDOFF["float64"],
 ) -> dict[str, float]:
     """The error of every output, and under ``gradient of NAME`` of every gradient that both carry.
 
-    ``condition`` is asked only where the plain error is larger than a few roundings, since it costs oracle runs.
+    ``condition`` is asked only where the plain error is not below ``enough``, since it costs oracle runs.
     """
     parts = {
         item.name: (found.outputs[item.name], expected.outputs[item.name], item.exact)
@@ -81,18 +82,23 @@ def errors(
     if gradient:
         shared = [name for name in expected.gradients if name in found.gradients]
         parts |= {GRADIENT + name: (found.gradients[name], expected.gradients[name], False) for name in shared}
-    return {key: _conditioned(key, *part, condition) for key, part in parts.items()}
+    return {key: _conditioned(key, *part, condition, enough) for key, part in parts.items()}
 
 
 def _conditioned(
-    key: str, found: np.ndarray, expected: np.ndarray, exact: bool, condition: Callable[[str], float] | None
+    key: str,
+    found: np.ndarray,
+    expected: np.ndarray,
+    exact: bool,
+    condition: Callable[[str], float] | None,
+    enough: float,
 ) -> float:
     plain = error(found, expected, exact=exact)
     if (
         condition is None
         or exact
         or found.shape != expected.shape
-        or plain < 4 * ROUNDOFF["float64"]
+        or plain < enough
         or not _same_pattern(found, expected)
     ):
         return plain

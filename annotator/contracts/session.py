@@ -16,7 +16,7 @@ from annotator.contracts.conforming import accepted, attached, locate, measure
 from annotator.contracts.findings import Witness
 from annotator.contracts.model import Case, Contract, Implementation
 from annotator.contracts.oracle import Oracle, at
-from annotator.contracts.running import Result
+from annotator.contracts.running import ROUNDOFF, Result
 from annotator.contracts.sampling import witness
 from annotator.contracts.sandbox import Sandbox
 from annotator.contracts.verdicts import Comparison
@@ -126,7 +126,13 @@ class Session:
         found = self.user(at(case, oracle.reference.dialect), case, dtype)
         if self.differentiates:
             found = attached(found, expected)
-        parts = errors(oracle.contract, found, expected, condition=lambda key: oracle.condition(case, dtype, key))
+        parts = errors(
+            oracle.contract,
+            found,
+            expected,
+            condition=lambda key: oracle.condition(case, dtype, key),
+            enough=bound("float64", 0.0) if dtype == "float64" else ROUNDOFF[dtype],
+        )
         if self.differentiates and oracle.slope is not None and not expected.gradients:
             # The candidate is cut off from its inputs altogether; a function that is not is another one.
             parts |= {GRADIENT + n: float("inf") if np.any(slope != 0) else 0.0 for n, slope in found.gradients.items()}
