@@ -57,7 +57,7 @@ test: $(VENV)/.test lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not zoo"
 
 zoo: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 -m zoo
+	$(BIN)/python -m pytest -n 2 tests/contracts/test_zoo.py
 
 check: $(VENV)/.test lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not zoo and not network and not cuda"

@@ -63,6 +63,13 @@ ALL = [item for table in TABLES for item in wild(table)]
 WRONG, EQUAL = ([item for item in ALL if item.kind == kind] for kind in KINDS)
 
 
+def sampled(items: list[Wild]) -> list[object]:
+    """All of them; the first of each folder is tried in every run of the tests, the others by `make zoo`."""
+    first = {item.folder: item for item in reversed(items)}
+    marks = {True: [pytest.mark.slow], False: [pytest.mark.slow, pytest.mark.zoo]}
+    return [pytest.param(item, id=str(item), marks=marks[item is first[item.folder]]) for item in items]
+
+
 def verdict_on(item: Wild):
     contract = catalog.contract(item.contract)
     function = item.target.partition(":")[2]
@@ -71,8 +78,7 @@ def verdict_on(item: Wild):
     )
 
 
-@pytest.mark.zoo
-@pytest.mark.parametrize("item", WRONG, ids=str)
+@pytest.mark.parametrize("item", sampled(WRONG))
 def test_a_deviation_is_caught_and_named(item):
     verdict = verdict_on(item)
     assert not verdict.equal
@@ -82,8 +88,7 @@ def test_a_deviation_is_caught_and_named(item):
     assert set(item.deviations) in [named, *alike]
 
 
-@pytest.mark.zoo
-@pytest.mark.parametrize("item", EQUAL, ids=str)
+@pytest.mark.parametrize("item", sampled(EQUAL))
 def test_an_equivalent_rewriting_raises_no_alarm(item):
     verdict = verdict_on(item)
     assert verdict.equal, "\n".join(verdict.render())
