@@ -12,7 +12,8 @@ from typing import Any
 
 from annotator.console import bold, dim
 from annotator.errors import SymbolNotFound
-from annotator.index import Definition, Index
+from annotator.index import Call, Definition, Index
+from annotator.pins import Progress
 from annotator.readings import read_anchors
 from annotator.workspace import Workspace
 
@@ -36,6 +37,70 @@ def about(workspace: Workspace, name: str, *, pin: str | None, kind: str | None,
     for row in (*rows, *rows[0].get("uses", [])):
         row["place"] = f"{workspace.place(row['pin'], row['path'])}:{row['line']}"
     return rows
+
+
+def calls(workspace: Workspace, name: str, *, pin: str | None, kind: str | None, to: bool, limit: int) -> Row:
+    """The best definition of ``name`` with the calls ``to`` it, or else those that it makes.
+
+    Raises:
+        SymbolNotFound: there is none; near matches are suggested.
+    """
+    from annotator.index.calls import callees, callers
+
+    with Index.open(workspace) as index:
+        found = _best(index, name, pin, kind)
+        made = callers(index, found, limit) if to else callees(index, found)[:limit]
+    return {"symbol": found.symbol, "kind": found.kind, "calls": [_call(workspace, call) for call in made]}
+
+
+def path(workspace: Workspace, start: str, goal: str, progress: Progress | None = None) -> Row:
+    """The shortest chain of calls between the best definitions of two names; its ``calls`` are None if there is none.
+
+    Raises:
+        SymbolNotFound: one of them names nothing; near matches are suggested.
+    """
+    from annotator.index.calls import path as chain
+
+    with Index.open(workspace) as index:
+        first, last = _best(index, start), _best(index, goal)
+        made = chain(index, first, last, progress=progress)
+    found = None if made is None else [_call(workspace, call) for call in made]
+    return {"from": first.symbol, "to": last.symbol, "calls": found}
+
+
+def _best(index: Index, name: str, pin: str | None = None, kind: str | None = None) -> Definition:
+    found = index.find(name, pin=pin, kind=kind, limit=1)
+    if not found:
+        raise SymbolNotFound(name, index.near(pin or "", name))
+    return found[0]
+
+
+def _call(workspace: Workspace, call: Call) -> Row:
+    return asdict(call) | {"place": f"{workspace.place(call.pin, call.path)}:{call.line}"}
+
+
+def call_lines(row: Row, *, to: bool) -> Iterator[str]:
+    """The calls of a definition for a terminal, each with its line of source."""
+    yield f"{bold(row['symbol'])}  {dim(row['kind'])}"
+    for call in row["calls"]:
+        word, other = ("called", call["caller"]) if to else ("calls", call["callee"])
+        yield dim(f"  {word}, {call['certainty']:<9}") + f"{call['place']}  {other.partition(':')[2]}"
+        yield f"      {call['text']}"
+    if not row["calls"]:
+        yield "  no call found; what goes through a registry, an argument or an object of unknown class is not followed"
+
+
+def path_lines(row: Row) -> Iterator[str]:
+    """A chain of calls for a terminal, a line a hop."""
+    if row["calls"] is None:
+        yield (
+            f"no chain of calls from {row['from']} to {row['to']}; what goes through a registry, an argument or an "
+            "object of unknown class is not followed"
+        )
+        return
+    yield bold(row["from"])
+    for call in row["calls"]:
+        yield dim(f"  calls, {call['certainty']:<9}") + f"{call['place']}  {call['callee'].partition(':')[2]}"
 
 
 def _steps(workspace: Workspace) -> dict[str, list[Row]]:

@@ -163,21 +163,50 @@ def _resolved(row: dict[str, int | float]) -> str:
 
 
 @cli.command()
-@click.argument("name")
+@click.argument("name", required=False)
 @click.option("--pin", help="Only in this pin.")
 @click.option("--kind", help="Only this kind: module, class, function, method, …")
 @click.option("--uses/--no-uses", default=True, help="Show where it is used.")
-@click.option("--limit", default=10, show_default=True, help="Most definitions, and most uses of each.")
+@click.option("--callers", is_flag=True, help="Show who calls it.")
+@click.option("--callees", is_flag=True, help="Show what it calls.")
+@click.option("--path", nargs=2, metavar="FROM TO", help="The shortest chain of calls between two names.")
+@click.option("--limit", default=10, show_default=True, help="Most definitions, and most uses or calls of each.")
 @_json
-def find(name: str, pin: str | None, kind: str | None, uses: bool, limit: int, as_json: bool) -> None:
-    """Definition, signature, docstring head and uses of NAME; which readings and contracts are about it."""
-    from annotator.about import about, lines
+def find(
+    name: str | None,
+    pin: str | None,
+    kind: str | None,
+    uses: bool,
+    callers: bool,
+    callees: bool,
+    path: tuple[str, str] | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Definition, signature, docstring head and uses of NAME; which readings and contracts are about it.
 
-    rows = about(_workspace(), name, pin=pin, kind=kind, uses=uses, limit=limit)
+    With --path, exit code 1 says that no chain was found.
+    """
+    from annotator import about as package
+
+    if (name is None) == (path is None) or callers + callees + (path is not None) > 1:
+        raise click.UsageError("expected NAME, with --callers or --callees if calls are wanted, or --path FROM TO")
+    workspace = _workspace()
+    if path is not None:
+        with Bar("definitions") as bar:
+            chain = package.path(workspace, *path, progress=bar)
+        emit(chain) if as_json else click.echo("\n".join(package.path_lines(chain)))
+        sys.exit(chain["calls"] is None)
+    assert name is not None
+    if callers or callees:
+        row = package.calls(workspace, name, pin=pin, kind=kind, to=callers, limit=limit)
+        emit(row) if as_json else click.echo("\n".join(package.call_lines(row, to=callers)))
+        return
+    rows = package.about(workspace, name, pin=pin, kind=kind, uses=uses, limit=limit)
     if as_json:
         emit(rows)
         return
-    for line in lines(rows):
+    for line in package.lines(rows):
         click.echo(line)
 
 

@@ -91,6 +91,32 @@ def test_find_gives_definition_signature_uses_readings_and_contracts() -> None:
 
 
 @needs_index
+def test_find_shows_calls_and_chains_of_them() -> None:
+    shown = annotator("find", "compute_grpo_outcome_advantage", "--callers", "--json")
+    (call,) = (c for c in json.loads(shown.stdout)["calls"] if c["path"].endswith("ray_trainer.py"))
+    assert call["caller"] == "verl:verl.trainer.ppo.ray_trainer.compute_advantage"
+    assert call["place"].endswith(f"ray_trainer.py:{call['line']}")
+    shown = annotator("find", "PPOTrainer._compute_advantage", "--callees", "--limit", "2")
+    assert [line.split(",")[0].strip() for line in shown.stdout.splitlines()[1::2]] == ["calls", "calls"]
+    shown = annotator("find", "--path", "compute_advantage", "compute_grpo_outcome_advantage", "--json")
+    assert [c["callee"] for c in json.loads(shown.stdout)["calls"]] == [call["callee"]]
+
+
+@needs_index
+def test_a_chain_that_is_not_there_is_said_with_exit_code_1() -> None:
+    shown = annotator("find", "--path", "compute_grpo_outcome_advantage", "compute_advantage")
+    assert shown.returncode == 1
+    assert shown.stdout.startswith("no chain of calls from verl:")
+
+
+@pytest.mark.parametrize("given", [[], ["a", "--path", "b", "c"], ["a", "--callers", "--callees"]])
+def test_find_takes_one_question_at_a_time(given: list[str]) -> None:
+    shown = annotator("find", *given)
+    assert shown.returncode == 2
+    assert "expected NAME" in shown.stderr
+
+
+@needs_index
 def test_find_suggests_near_matches() -> None:
     shown = annotator("find", "compute_grpo_outcome_advantge")
     assert shown.returncode == 2

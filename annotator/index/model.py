@@ -59,6 +59,26 @@ class Use:
     text: str
     within: str
     certainty: str
+    called: bool = False
+    """Whether it is called there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: ``caller`` is the symbol of the function, method, class or module around it, ``callee`` what is called.
+
+    A class is called to make an object. ``reason`` says why a call is ``inferred`` rather than ``exact``.
+    """
+
+    caller: str
+    callee: str
+    pin: str
+    path: str
+    line: int
+    column: int
+    text: str
+    certainty: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ it depends on other files too. Losing that cache costs time and nothing else.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import struct
 import zlib
@@ -33,6 +34,7 @@ CREATE TABLE IF NOT EXISTS links(
   file INTEGER PRIMARY KEY, generation TEXT NOT NULL, digest BLOB NOT NULL, pin TEXT NOT NULL,
   resolved INTEGER NOT NULL, unresolved INTEGER NOT NULL, body BLOB NOT NULL)
 """
+CALLED = re.compile(r"\s*(?:<[^<>;()]*>\s*)?(?:\(|<<<)")
 AROUND = "('class', 'function', 'method', 'struct')"
 Row = tuple[int, str, str, str, str]
 
@@ -240,9 +242,15 @@ class Resolver:
             around = [qualname for qualname, first, last in spans if first <= link.line <= last]
             within = f"{pin}:{'.'.join(filter(None, (module, around[-1] if around else '')))}"
             text = lines[link.line - 1].strip() if link.line <= len(lines) else ""
-            yield Use(pin, path, link.line, link.column, text, within, link.certainty)
+            called = is_called(lines, link)
+            yield Use(pin, path, link.line, link.column, text, within, link.certainty, called)
 
     def tally(self) -> dict[str, tuple[int, int, int]]:
         """Per pin: files resolved so far, identifiers that resolve, identifiers that do not."""
         query = "SELECT pin, count(*), sum(resolved), sum(unresolved) FROM links WHERE generation=? GROUP BY pin"
         return {pin: (files, good, bad) for pin, files, good, bad in self.cache.execute(query, (self.generation,))}
+
+
+def is_called(lines: list[str], link: Raw | Link) -> bool:
+    """Whether what stands behind an identifier calls it: an argument list, in C++ template arguments before it."""
+    return link.line <= len(lines) and CALLED.match(lines[link.line - 1], link.end_column) is not None
