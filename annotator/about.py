@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from annotator.console import bold, dim
-from annotator.errors import SymbolNotFound
+from annotator.errors import AnnotatorError, SymbolNotFound, did_you_mean
 from annotator.index import Call, Definition, Index
 from annotator.pins import Progress
 from annotator.readings import read_anchors
@@ -51,6 +51,34 @@ def calls(workspace: Workspace, name: str, *, pin: str | None, kind: str | None,
         found = _best(index, name, pin, kind)
         made = callers(index, found, limit) if to else callees(index, found)[:limit]
     return {"symbol": found.symbol, "kind": found.kind, "calls": [_call(workspace, call) for call in made]}
+
+
+def registered(workspace: Workspace, name: str, *, pin: str | None) -> list[Row]:
+    """Where a name is registered, and what stands behind it.
+
+    Raises:
+        AnnotatorError: nowhere; strings that are spelt like it are suggested.
+    """
+    from annotator.index.registries import near
+    from annotator.index.registries import registered as registrations
+
+    with Index.open(workspace) as index:
+        found = registrations(index, name, pin)
+        if not found:
+            remedy = did_you_mean([each for each in near(index, name) if registrations(index, each, pin)])
+            raise AnnotatorError(name, expected="a name that is registered", found="none of that name", remedy=remedy)
+    return [
+        asdict(item)
+        | {"target": item.target and item.target.symbol, "place": f"{workspace.place(item.pin, item.path)}:{item.line}"}
+        for item in found
+    ]
+
+
+def registration_lines(rows: list[Row]) -> Iterator[str]:
+    """Registrations for a terminal: what stands behind the name, then where and with what it is registered."""
+    for row in rows:
+        yield bold(row["target"] or "what it is is not plain") + dim(f"  {row['certainty']}")
+        yield f"  {row['place']}  {row['how']} {'of' if row['how'] == 'entry' else 'by'} {row['registry']}"
 
 
 def path(workspace: Workspace, start: str, goal: str, progress: Progress | None = None) -> Row:

@@ -169,6 +169,7 @@ def _resolved(row: dict[str, int | float]) -> str:
 @click.option("--uses/--no-uses", default=True, help="Show where it is used.")
 @click.option("--callers", is_flag=True, help="Show who calls it.")
 @click.option("--callees", is_flag=True, help="Show what it calls.")
+@click.option("--registered", is_flag=True, help="NAME is a string: show what is registered under it.")
 @click.option("--path", nargs=2, metavar="FROM TO", help="The shortest chain of calls between two names.")
 @click.option("--limit", default=10, show_default=True, help="Most definitions, and most uses or calls of each.")
 @_json
@@ -179,6 +180,7 @@ def find(
     uses: bool,
     callers: bool,
     callees: bool,
+    registered: bool,
     path: tuple[str, str] | None,
     limit: int,
     as_json: bool,
@@ -189,8 +191,8 @@ def find(
     """
     from annotator import about as package
 
-    if (name is None) == (path is None) or callers + callees + (path is not None) > 1:
-        raise click.UsageError("expected NAME, with --callers or --callees if calls are wanted, or --path FROM TO")
+    if (name is None) == (path is None) or callers + callees + registered + (path is not None) > 1:
+        raise click.UsageError("expected NAME, with --callers, --callees or --registered at most, or --path FROM TO")
     workspace = _workspace()
     if path is not None:
         with Bar("definitions") as bar:
@@ -198,6 +200,10 @@ def find(
         emit(chain) if as_json else click.echo("\n".join(package.path_lines(chain)))
         sys.exit(chain["calls"] is None)
     assert name is not None
+    if registered:
+        found = package.registered(workspace, name, pin=pin)
+        emit(found) if as_json else click.echo("\n".join(package.registration_lines(found)))
+        return
     if callers or callees:
         row = package.calls(workspace, name, pin=pin, kind=kind, to=callers, limit=limit)
         emit(row) if as_json else click.echo("\n".join(package.call_lines(row, to=callers)))

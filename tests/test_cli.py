@@ -103,6 +103,18 @@ def test_find_shows_calls_and_chains_of_them() -> None:
 
 
 @needs_index
+def test_find_shows_what_a_registered_name_stands_for() -> None:
+    shown = annotator("find", "--registered", "grpo", "--json")
+    (row,) = (row for row in json.loads(shown.stdout) if row["registry"] == "register_adv_est")
+    assert row["target"] == "verl:verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage"
+    shown = annotator("find", "LlamaForCausalLM", "--registered", "--pin", "vllm")
+    assert shown.stdout.startswith("vllm:vllm.model_executor.models.llama.LlamaForCausalLM  inferred")
+    shown = annotator("find", "--registered", "gprogpro")
+    assert shown.returncode == 2
+    assert "a name that is registered" in shown.stderr
+
+
+@needs_index
 def test_a_chain_that_is_not_there_is_said_with_exit_code_1() -> None:
     shown = annotator("find", "--path", "compute_grpo_outcome_advantage", "compute_advantage")
     assert shown.returncode == 1

@@ -2,8 +2,8 @@
 
 Everything is extracted eagerly by tree-sitter, in parallel, into one SQLite file; resolving identifiers is lazy and
 kept per file. ``languages`` parses, ``python`` and ``cpp`` extract, ``worker`` and ``building`` run that over all
-files, ``store`` holds it, ``lookup`` answers, ``resolution`` links, ``calls`` says who calls what. No torch, no import
-of what is indexed.
+files, ``store`` holds it, ``lookup`` answers, ``resolution`` links, ``calls`` says who calls what,
+``registries`` what a name in a string stands for. No torch, no import of what is indexed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from annotator.index.lookup import Index
-from annotator.index.model import Call, Definition, Link, Report, Use
+from annotator.index.model import Call, Definition, Link, Registration, Report, Use
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from annotator.pins import Progress
     from annotator.workspace import Workspace
 
-__all__ = ["Call", "Definition", "Index", "Link", "Report", "Use", "build"]
+__all__ = ["Call", "Definition", "Index", "Link", "Registration", "Report", "Use", "build"]
 
 
 def build(

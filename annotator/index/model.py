@@ -82,6 +82,27 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Registration:
+    """One place where a name is registered: what a program finds later when it asks a registry for that name.
+
+    ``how``: ``decorator``, ``call``, ``entry`` (of a dictionary), or ``member`` (of an enumeration that is handed to a
+    decorator). ``registry`` is what it is registered with, as the source writes it; ``target`` what is registered,
+    where that is plain, with the ``certainty`` of that link.
+    """
+
+    name: str
+    how: str
+    registry: str
+    pin: str
+    path: str
+    line: int
+    column: int
+    text: str
+    target: Definition | None
+    certainty: str
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     """What one identifier of a file leads to.
 
