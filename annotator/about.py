@@ -49,8 +49,9 @@ def calls(workspace: Workspace, name: str, *, pin: str | None, kind: str | None,
 
     with Index.open(workspace) as index:
         found = _best(index, name, pin, kind)
-        made = callers(index, found, limit) if to else callees(index, found)[:limit]
-    return {"symbol": found.symbol, "kind": found.kind, "calls": [_call(workspace, call) for call in made]}
+        made = callers(index, found, limit + 1) if to else callees(index, found)
+    calls = [_call(workspace, call) for call in made[:limit]]
+    return {"symbol": found.symbol, "kind": found.kind, "calls": calls, "more": len(made) > limit}
 
 
 def registered(workspace: Workspace, name: str, *, pin: str | None) -> list[Row]:
@@ -114,6 +115,8 @@ def call_lines(row: Row, *, to: bool) -> Iterator[str]:
         word, other = ("called", call["caller"]) if to else ("calls", call["callee"])
         yield dim(f"  {word}, {call['certainty']:<9}") + f"{call['place']}  {other.partition(':')[2]}"
         yield f"      {call['text']}"
+    if row["more"]:
+        yield dim("  … and more; --limit shows them")
     if not row["calls"]:
         yield "  no call found; what goes through a registry, an argument or an object of unknown class is not followed"
 

@@ -97,7 +97,8 @@ def test_find_shows_calls_and_chains_of_them() -> None:
     assert call["caller"] == "verl:verl.trainer.ppo.ray_trainer.compute_advantage"
     assert call["place"].endswith(f"ray_trainer.py:{call['line']}")
     shown = annotator("find", "PPOTrainer._compute_advantage", "--callees", "--limit", "2")
-    assert [line.split(",")[0].strip() for line in shown.stdout.splitlines()[1::2]] == ["calls", "calls"]
+    assert [line.split(",")[0].strip() for line in shown.stdout.splitlines()[1:4:2]] == ["calls", "calls"]
+    assert shown.stdout.splitlines()[-1].endswith("--limit shows them")
     shown = annotator("find", "--path", "compute_advantage", "compute_grpo_outcome_advantage", "--json")
     assert [c["callee"] for c in json.loads(shown.stdout)["calls"]] == [call["callee"]]
 
