@@ -94,3 +94,38 @@ def test_one_token_of_each_micro_batch_is_a_larger_share(cov: Twin) -> None:
     """At the default of 2 in 10,000 every micro-batch holds one token back, however small it is."""
     assert held(cov, 0.0002).sum() == 1
     assert sum(held(cov, 0.0002, MASK & (np.arange(4) == row)[:, None]).sum() for row in range(4)) == 4
+
+
+def test_one_token_has_no_covariance_and_no_token_is_held_back_of_none(cov: Twin) -> None:
+    one = np.zeros_like(MASK)
+    one[2, 1] = True
+    assert cov("token_covariances", LOG_PROB, ADVANTAGES, one)[one] == 0
+    none = np.zeros_like(MASK)
+    assert np.isfinite(cov("token_covariances", LOG_PROB, ADVANTAGES, none)).all()
+    assert not held(cov, 0.5, none).any()
+
+
+def test_a_share_is_taken_in_double_precision(cov: Twin) -> None:
+    """0.29 of 100 is a little less than 29, which float32 does not see."""
+    covariances, mask = np.arange(100.0)[None], np.ones((1, 100), dtype=bool)
+    assert cov("largest_covariances", covariances, mask, share=0.29).sum() == int(0.29 * 100) == 28
+
+
+def test_the_horizon_is_the_width(cov: Twin) -> None:
+    """Padded to twice the width, a loss over the horizon is half of what it was."""
+    given = [np.pad(item, ((0, 0), (0, 5))) for item in (OLD, LOG_PROB, ADVANTAGES, MASK)]
+    options = {"share": 0.5, "loss_aggregation": "seq-mean-token-sum-norm"}
+    narrow = cov("kl_cov_loss", OLD, LOG_PROB, ADVANTAGES, MASK, **options)
+    assert cov("kl_cov_loss", *given, **options) == pytest.approx(narrow / 2)
+
+
+def test_the_choice_has_no_gradient() -> None:
+    import jax
+    import torch
+
+    from minimal.post_training import cov_jax, cov_torch
+
+    given = [torch.tensor(item) for item in (LOG_PROB, ADVANTAGES, MASK)]
+    assert not cov_torch.token_covariances(given[0].requires_grad_(), *given[1:]).requires_grad
+    slope = jax.grad(lambda log_prob: cov_jax.token_covariances(log_prob, ADVANTAGES, MASK).sum())(LOG_PROB)
+    assert not np.asarray(slope).any()

@@ -132,6 +132,13 @@ def test_a_correction_changes_no_value(kl: Twin, estimator: str) -> None:
         np.testing.assert_array_equal(kl("token_kl", LOG_P, LOG_Q, estimator=estimator, gradient=gradient), plain)
 
 
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("gradient", ["own", "k2", "importance"])
+def test_certain_and_alike_there_is_no_divergence(kl: Twin, estimator: str, gradient: str) -> None:
+    certain = np.zeros((1, 1))
+    assert kl("token_kl", certain, certain, estimator=estimator, gradient=gradient) == 0
+
+
 @pytest.mark.parametrize(
     ("log_ratio", "free", "held"),
     [(0.0, 0.0, 0.0), (1.0, np.exp(-1), np.exp(-1)), (30.0, 29 + np.exp(-30), 10.0), (-30.0, np.exp(30) - 31, 10.0)],

@@ -140,3 +140,10 @@ def test_jax_compiles_with_beta_traced() -> None:
     compiled = jax.jit(orpo_jax.orpo_loss, static_argnames="nll_over")
     for ours, eager in zip(compiled(**given, beta=0.2), orpo_jax.orpo_loss(**given, beta=0.2), strict=True):
         np.testing.assert_allclose(ours, eager, rtol=1e-5)
+
+
+@pytest.mark.parametrize("x", [-1e-12, -0.5, -LN2, -2.0, -40.0])
+def test_the_logarithm_of_what_is_left_keeps_its_digits(orpo: Twin, x: float) -> None:
+    """Each branch where the other cancels: near 0 it is about log(-x), far from it about -exp(x)."""
+    expected = math.log(-math.expm1(x)) if x > -1 else math.log1p(-math.exp(x))
+    assert orpo("log_one_minus_exp", np.array([x]))[0] == pytest.approx(expected, rel=1e-14)

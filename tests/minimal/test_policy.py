@@ -63,6 +63,12 @@ def test_what_counts_as_clipped(policy: Twin, ratio: float, advantage: float, cl
     assert bool(policy("clipped_slots", np.array([[ratio]]), np.array([[float(advantage)]]))[0, 0]) is clipped
 
 
+@pytest.mark.parametrize(("ratio", "advantage"), [(1.25, 1.0), (0.75, -1.0)])
+def test_at_the_edge_of_the_range_nothing_is_clipped_yet(policy: Twin, ratio: float, advantage: float) -> None:
+    options = {"clip_low": 0.25, "clip_high": 0.25}
+    assert not policy("clipped_slots", np.array([[ratio]]), np.array([[advantage]]), **options)
+
+
 def test_the_divergence_is_added_and_never_negative(policy: Twin) -> None:
     apart = OLD + np.array([[0.3, -0.4, 0.0], [0.2, -0.1, 0.5]])
     kl = policy("kl_estimates", apart, OLD)

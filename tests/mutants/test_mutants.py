@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import sys
 
 import numpy as np
@@ -253,14 +254,18 @@ def test_a_stub_is_an_entry_without_its_reason(tmp_path):
     assert argued(path) == {mutant.key: ""}
 
 
+@functools.cache
+def keys_of(file, within):
+    return {mutant.key for mutant in mutants(ROOT / file, ROOT, {within})}
+
+
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry.function}-{entry.before[:30]}")
 def test_an_entry_gives_its_reason_and_fits_the_code(entry):
     assert len(entry.reason.split()) > 4
     assert entry.after
     for file in entry.files:
         assert file.startswith("minimal/")
-        within = {entry.function.partition(".")[0]}
-        made = {mutant.key for mutant in mutants(ROOT / file, ROOT, within)}
+        made = keys_of(file, entry.function.partition(".")[0])
         missing = {key for key in entry.mutants() if key[0] == file} - made
         assert not missing
 
