@@ -144,3 +144,21 @@ def test_jax_scans_once_however_long_the_row() -> None:
         return len(jax.make_jaxpr(gae_jax.gae)(*rows, jnp.zeros((2, width)), jnp.zeros(2)).eqns)
 
     assert equations(64) == equations(4)
+
+
+def test_nor_do_they_in_jax() -> None:
+    import jax
+
+    from minimal.post_training import gae_jax
+
+    def both(values: Any) -> Any:
+        return sum(item.sum() for item in gae_jax.gae(np.ones((1, 4)), values, *rest, whitened=False))
+
+    rest = (
+        np.ones((1, 4), dtype=bool),
+        np.zeros((1, 4), dtype=bool),
+        np.zeros((1, 4), dtype=bool),
+        np.zeros((1, 4)),
+        np.ones(1),
+    )
+    assert not np.asarray(jax.grad(both)(np.ones((1, 4), dtype=np.float32))).any()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -91,3 +93,15 @@ def test_jax_compiles() -> None:
     eager = remax_jax.remax_advantages(REWARDS, GREEDY, MASK)
     for found, expected in zip(compiled(REWARDS, GREEDY, MASK), eager, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_nor_does_it_in_jax() -> None:
+    import jax
+
+    from minimal.post_training import remax_jax
+
+    def both(rewards: Any) -> Any:
+        mask = np.ones((2, 3), dtype=bool)
+        return sum(item.sum() for item in remax_jax.remax_advantages(rewards, np.zeros(2), mask))
+
+    assert not np.asarray(jax.grad(both)(np.ones((2, 3), dtype=np.float32))).any()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -84,3 +86,15 @@ def test_an_advantage_is_a_weight_and_no_path_for_gradients() -> None:
     mask, group = torch.ones(2, 3, dtype=torch.bool), torch.tensor([0, 0])
     assert not rloo_torch.rloo_advantages(rewards, mask, group).requires_grad
     assert (rewards * mask).requires_grad
+
+
+def test_nor_does_it_in_jax() -> None:
+    import jax
+
+    from minimal.post_training import rloo_jax
+
+    def total(rewards: Any) -> Any:
+        mask, group = np.ones((2, 3), dtype=bool), np.zeros(2, dtype=int)
+        return (rloo_jax.rloo_advantages(rewards, mask, group) * np.array([[1.0], [2.0]])).sum()
+
+    assert not np.asarray(jax.grad(total)(np.ones((2, 3), dtype=np.float32))).any()
