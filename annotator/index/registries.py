@@ -8,7 +8,6 @@ dictionary count where the dictionary has a name.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
@@ -56,11 +55,8 @@ def near(index: Index, name: str) -> tuple[str, ...]:
 
 def _files(index: Index, name: str) -> list[tuple[str, str]]:
     """Pin and path of the Python files with such a string."""
-    numbers: set[int] = set()
-    for (packed,) in index.connection.execute("SELECT files FROM postings WHERE name=?", (f'"{name}',)):
-        numbers.update(struct.unpack(f"<{len(packed) // 4}I", packed))
     statement = "SELECT pin, path FROM files WHERE id=? AND language='python'"
-    rows = (index.connection.execute(statement, (number,)).fetchone() for number in numbers)
+    rows = (index.connection.execute(statement, (number,)).fetchone() for number in index.resolver.posted(f'"{name}'))
     return sorted(row for row in rows if row)
 
 

@@ -166,11 +166,16 @@ class Resolver:
             self.modules[symbol] = files[0].definition(files[0].entries[""][0]) if files else None
         return self.modules[symbol]
 
+    def posted(self, name: str) -> set[int]:
+        """Numbers of the files in which a name occurs; a literal's name begins with a quote."""
+        numbers: set[int] = set()
+        for (packed,) in self.connection.execute("SELECT files FROM postings WHERE name=?", (name,)):
+            numbers.update(struct.unpack(f"<{len(packed) // 4}I", packed))
+        return numbers
+
     def candidates(self, definition: Definition) -> list[Row]:
         """Files in which the name occurs: the definition's own first, then its folder, its pin, its language."""
-        numbers: set[int] = set()
-        for (packed,) in self.connection.execute("SELECT files FROM postings WHERE name=?", (definition.name,)):
-            numbers.update(struct.unpack(f"<{len(packed) // 4}I", packed))
+        numbers = self.posted(definition.name)
         folder = definition.path.rpartition("/")[0]
         rows: list[Row] = []
         ordered = sorted(numbers)
