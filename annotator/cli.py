@@ -134,14 +134,26 @@ def _plain(item: Any) -> Any:
 @cli.command()
 @click.argument("pins", nargs=-1)
 @click.option("--jobs", type=click.IntRange(min=1), help="Worker processes (default: the machine's cores).")
+@click.option("--fresh", is_flag=True, help="Build all of it anew.")
+@click.option("--unresolved", is_flag=True, help="Then show how many identifiers stay unresolved, and why.")
+@click.option("--sample", default=50, show_default=True, help="Files of each pin and language for that; 0: all.")
 @_json
-def index(pins: tuple[str, ...], jobs: int | None, as_json: bool) -> None:
+def index(pins: tuple[str, ...], jobs: int | None, fresh: bool, unresolved: bool, sample: int, as_json: bool) -> None:
     """Build or refresh the index of the fetched pins."""
     from annotator import index as package
 
+    if fresh and pins:
+        raise click.UsageError("expected --fresh without pins: it builds all of the index")
     workspace = _workspace()
     with Bar("files") as bar:
-        report = package.build(workspace, list(pins) or None, progress=bar, jobs=jobs)
+        report = package.build(workspace, list(pins) or None, progress=bar, jobs=jobs, fresh=fresh)
+    if unresolved:
+        from annotator import about
+
+        with Bar("files") as bar:
+            rows = about.certainties(workspace, pins, sample=sample or None, progress=bar)
+        emit(rows) if as_json else click.echo("\n".join(about.certainty_lines(rows)))
+        return
     with package.Index.open(workspace) as opened:
         stats = opened.stats()
     if as_json:
@@ -169,7 +181,12 @@ def _resolved(row: dict[str, int | float]) -> str:
 @click.option("--uses/--no-uses", default=True, help="Show where it is used.")
 @click.option("--callers", is_flag=True, help="Show who calls it.")
 @click.option("--callees", is_flag=True, help="Show what it calls.")
+@click.option("--implementations", is_flag=True, help="Show the classes below it, or what they have for a method.")
 @click.option("--registered", is_flag=True, help="NAME is a string: show what is registered under it.")
+@click.option("--operator", is_flag=True, help="NAME is an operator of PyTorch: schema, kernels, derivative, callers.")
+@click.option("--at", metavar="PATH:LINE[:COLUMN]", help="What each identifier there leads to, and how sure that is.")
+@click.option("--config", metavar="KEY", help="Where a configuration key is declared, and what reads it.")
+@click.option("--metric", metavar="NAME", help="Where a metric is logged, and which lines compute it.")
 @click.option("--path", nargs=2, metavar="FROM TO", help="The shortest chain of calls between two names.")
 @click.option("--limit", default=10, show_default=True, help="Most definitions, and most uses or calls of each.")
 @_json
@@ -180,7 +197,12 @@ def find(
     uses: bool,
     callers: bool,
     callees: bool,
+    implementations: bool,
     registered: bool,
+    operator: bool,
+    at: str | None,
+    config: str | None,
+    metric: str | None,
     path: tuple[str, str] | None,
     limit: int,
     as_json: bool,
@@ -191,18 +213,42 @@ def find(
     """
     from annotator import about as package
 
-    if (name is None) == (path is None) or callers + callees + registered + (path is not None) > 1:
-        raise click.UsageError("expected NAME, with --callers, --callees or --registered at most, or --path FROM TO")
+    given = [value is not None for value in (name, path, at, config, metric)]
+    if sum(given) != 1 or sum((callers, callees, implementations, registered, operator, name is None)) > 1:
+        raise click.UsageError(
+            "expected NAME, with --callers, --callees, --implementations, --registered or --operator at most, or "
+            "--path FROM TO, --at PATH:LINE, --config KEY or --metric NAME"
+        )
     workspace = _workspace()
+    if at is not None:
+        here = package.at(workspace, at)
+        emit(here) if as_json else click.echo("\n".join(package.at_lines(here)))
+        return
     if path is not None:
         with Bar("definitions") as bar:
             chain = package.path(workspace, *path, progress=bar)
         emit(chain) if as_json else click.echo("\n".join(package.path_lines(chain)))
         sys.exit(chain["calls"] is None)
+    if config is not None:
+        key = package.configured(workspace, config, pin=pin, limit=limit)
+        emit(key) if as_json else click.echo("\n".join(package.configuration_lines(key)))
+        return
+    if metric is not None:
+        logged = package.measured(workspace, metric, pin=pin, limit=limit)
+        emit(logged) if as_json else click.echo("\n".join(package.metric_lines(logged)))
+        return
     assert name is not None
     if registered:
         found = package.registered(workspace, name, pin=pin)
         emit(found) if as_json else click.echo("\n".join(package.registration_lines(found)))
+        return
+    if operator:
+        operators = package.operator(workspace, name, pin=pin)
+        emit(operators) if as_json else click.echo("\n".join(package.operator_lines(operators)))
+        return
+    if implementations:
+        below = package.implementations(workspace, name, pin=pin, kind=kind, limit=limit)
+        emit(below) if as_json else click.echo("\n".join(package.implementation_lines(below)))
         return
     if callers or callees:
         row = package.calls(workspace, name, pin=pin, kind=kind, to=callers, limit=limit)
@@ -256,6 +302,36 @@ def anchors(as_json: bool) -> None:
     workspace.ask_for_checkout("annotator anchors")
     written = write_anchors(workspace)
     emit(written) if as_json else click.echo("\n".join(written))
+
+
+@cli.command()
+@click.argument("names", metavar="[READING]...", nargs=-1)
+@click.option("--list", "listing", is_flag=True, help="List the readings that have a scenario.")
+@_json
+def observe(names: tuple[str, ...], listing: bool, as_json: bool) -> None:
+    """Run the pinned code of readings (all that have a scenario) and record what their lines make."""
+    from annotator import observations as package
+
+    workspace = _workspace()
+    if listing:
+        known = package.scenarios(workspace)
+        emit(known) if as_json else click.echo("\n".join(known))
+        return
+    workspace.ask_for_checkout("annotator observe")
+    done: list[dict[str, Any]] = []
+    for name in names or package.scenarios(workspace):
+        with Bar("runs") as bar:
+            made = package.observe(workspace, name.removeprefix("walkthroughs/").removesuffix(".md"), progress=bar)
+        file = package.write(workspace, made.observed)
+        done.append({"reading": made.observed.reading, "file": os.path.relpath(file), **made.figures()})
+        if not as_json:
+            row = done[-1]
+            click.echo(
+                f"{bold(row['reading'])} {row['steps']} steps, {row['values']} values, {row['gradients']} gradients "
+                + dim(f"recording took {row['slowdown']:.1f} times as long as running")
+            )
+    if as_json:
+        emit(done)
 
 
 @cli.command()

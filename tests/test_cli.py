@@ -93,7 +93,10 @@ def test_find_gives_definition_signature_uses_readings_and_contracts() -> None:
 @needs_index
 def test_find_shows_calls_and_chains_of_them() -> None:
     shown = annotator("find", "compute_grpo_outcome_advantage", "--callers", "--json")
-    (call,) = (c for c in json.loads(shown.stdout)["calls"] if c["path"].endswith("ray_trainer.py"))
+    made = [c for c in json.loads(shown.stdout)["calls"] if c["path"].endswith("ray_trainer.py")]
+    assert [c["certainty"] for c in made] == ["exact", "inferred"]  # by its name, and by way of the registry
+    assert "ADV_ESTIMATOR_REGISTRY" in made[1]["reason"]
+    call = made[0]
     assert call["caller"] == "verl:verl.trainer.ppo.ray_trainer.compute_advantage"
     assert call["place"].endswith(f"ray_trainer.py:{call['line']}")
     shown = annotator("find", "PPOTrainer._compute_advantage", "--callees", "--limit", "2")
@@ -101,6 +104,30 @@ def test_find_shows_calls_and_chains_of_them() -> None:
     assert shown.stdout.splitlines()[-1].endswith("--limit shows them")
     shown = annotator("find", "--path", "compute_advantage", "compute_grpo_outcome_advantage", "--json")
     assert [c["callee"] for c in json.loads(shown.stdout)["calls"]] == [call["callee"]]
+
+
+@needs_index
+def test_find_shows_what_a_line_leads_to() -> None:
+    place = annotator("find", "compute_grpo_outcome_advantage", "--json", "--limit", "1")
+    use = next(use for use in json.loads(place.stdout)[0]["uses"] if not use["text"].startswith(("from", "import")))
+    shown = annotator("find", "--at", use["place"], "--json")
+    (link,) = [one for one in json.loads(shown.stdout)["links"] if one["name"] == "compute_grpo_outcome_advantage"]
+    assert (link["certainty"], link["column"]) == ("exact", use["column"])
+    assert link["target"] == "verl:verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage"
+    plain = annotator("find", "--at", f"{use['place']}:{use['column']}")
+    assert plain.stdout.count("exact") == 1
+    assert "\x1b" not in plain.stdout
+    assert annotator("find", "--at", "verl/nowhere.py:1").returncode == 2
+
+
+@needs_index
+def test_index_tells_how_much_is_unresolved() -> None:
+    shown = annotator("index", "trl", "--unresolved", "--sample", "3", "--json")
+    (row,) = json.loads(shown.stdout)
+    assert (row["pin"], row["language"], row["files"]) == ("trl", "python", 3)
+    assert row["exact"] + row["inferred"] + row["unresolved"] == pytest.approx(1)
+    assert sum(row["reasons"].values()) == round(row["unresolved"] * row["identifiers"])
+    assert "% unresolved" in annotator("index", "trl", "--unresolved", "--sample", "3").stdout
 
 
 @needs_index
@@ -116,13 +143,42 @@ def test_find_shows_what_a_registered_name_stands_for() -> None:
 
 
 @needs_index
+def test_find_shows_what_declares_and_reads_a_configuration_key() -> None:
+    shown = json.loads(annotator("find", "--config", "actor.clip_ratio", "--json", "--limit", "2").stdout)
+    first, field = shown["declared"]
+    assert first["place"].startswith("vendored_refs/verl/verl/trainer/config/actor/actor.yaml:")
+    assert first["target"] == "verl:verl.workers.config.actor.ActorConfig.clip_ratio"
+    assert (field["how"], len(shown["reads"]), shown["more"]) == ("field", 2, True)
+    shown_ = annotator("find", "--config", "--gpu-memory-utilization", "--pin", "vllm")
+    assert shown_.stdout.startswith("CacheConfig.gpu_memory_utilization  field\n")
+    shown_ = annotator("find", "--config", "actor.clip_ratoi")
+    assert (shown_.returncode, shown_.stdout) == (2, "")
+    assert "a configuration key" in shown_.stderr
+    assert "clip_ratio" in shown_.stderr
+
+
+@needs_index
+def test_find_shows_what_computes_a_metric() -> None:
+    (row,) = json.loads(annotator("find", "--metric", "critic/score/mean", "--json").stdout)["logged"]
+    assert (row["path"], row["certainty"]) == ("verl/trainer/ppo/metric_utils.py", "exact")
+    assert row["hops"][0]["text"].startswith("score_mean = ")
+    shown = annotator("find", "--metric", "rewards/some_func/mean")
+    assert "inferred, its name is put together: rewards/{reward_func_name}/mean" in shown.stdout
+    shown = annotator("find", "--metric", "critic/scor/mean")
+    assert shown.returncode == 2
+    assert "did you mean critic/score/mean" in shown.stderr
+
+
+@needs_index
 def test_a_chain_that_is_not_there_is_said_with_exit_code_1() -> None:
     shown = annotator("find", "--path", "compute_grpo_outcome_advantage", "compute_advantage")
     assert shown.returncode == 1
     assert shown.stdout.startswith("no chain of calls from verl:")
 
 
-@pytest.mark.parametrize("given", [[], ["a", "--path", "b", "c"], ["a", "--callers", "--callees"]])
+@pytest.mark.parametrize(
+    "given", [[], ["a", "--path", "b", "c"], ["a", "--callers", "--callees"], ["--config", "a", "--metric", "b"]]
+)
 def test_find_takes_one_question_at_a_time(given: list[str]) -> None:
     shown = annotator("find", *given)
     assert shown.returncode == 2

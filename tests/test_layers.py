@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 CHAIN = ("pins", "index", "readings", "contracts", "catalog", "observations", "site")
-BELOW_ALL = {"errors", "workspace"}
+BELOW_ALL = {"errors", "lazy", "workspace"}
 
 
 def imports(path: Path) -> set[tuple[int, str]]:
@@ -26,7 +26,7 @@ def imports(path: Path) -> set[tuple[int, str]]:
 def rank(module: str) -> int:
     """The place of ``annotator.<part>…`` in the chain; the command line's own modules come last."""
     part = [*module.split("."), ""][1]
-    if part in BELOW_ALL or part.startswith("__"):
+    if part in BELOW_ALL or part in ("", "__init__", "__version__"):
         return -1
     return CHAIN.index(part) if part in CHAIN else len(CHAIN)
 

@@ -6,9 +6,9 @@ backends, so its names load on first use: listing contracts stays fast.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from annotator import lazy
 from annotator.contracts.model import (
     Case,
     Contract,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from annotator.contracts.kills import Kill, dialect_is_real, power, refuse
     from annotator.contracts.spreading import conform_all
 
-_LAZY = {
+_HOMES = {
     "conform": "conforming",
     "conform_all": "spreading",
     "diff": "diffing",
@@ -43,6 +43,7 @@ _LAZY = {
     "dialect_is_real": "kills",
     "power": "kills",
     "refuse": "kills",
+    "proofs": "proofs",
 }
 
 __all__ = [
@@ -71,10 +72,4 @@ __all__ = [
     "template",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "proofs":
-        return importlib.import_module(f"{__name__}.proofs")
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+__getattr__ = lazy.names(__name__, _HOMES)

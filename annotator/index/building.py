@@ -14,17 +14,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, Queue
-from typing import Any
+from typing import Any, NamedTuple
 
 from annotator.errors import IndexFileError
 from annotator.index import store
 from annotator.index.languages import SUFFIXES, module_of
 from annotator.index.model import Report
-from annotator.index.worker import digest_of, receive, send, stamp_of
+from annotator.index.store import digest_of, stamp_of
+from annotator.index.worker import PATIENCE, receive, send
 from annotator.pins.progress import Progress
 from annotator.workspace import Workspace
 
@@ -48,12 +49,22 @@ class Found:
     language: str
 
 
+class Known(NamedTuple):
+    """A file as the store has it."""
+
+    number: int
+    size: int
+    stamp: int
+    digest: bytes
+    language: str
+
+
 @dataclass
 class Plan:
     """What a build has to do: files to extract, files that merely moved or were touched, numbers to remove."""
 
     extract: list[Found] = field(default_factory=list)
-    touched: list[tuple[str, int, str, int]] = field(default_factory=list)
+    touched: list[tuple[int, str, int]] = field(default_factory=list)
     remove: list[int] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -66,6 +77,7 @@ def build(
     *,
     progress: Progress | None = None,
     jobs: int | None = None,
+    fresh: bool = False,
 ) -> Report:
     """Indexes the trees of the pins that are there, as far as they changed.
 
@@ -74,7 +86,8 @@ def build(
         names: pins to look at; those not named stay as they are. Default: every pin of the lock whose tree is
             there, and pins without a tree leave the index.
         progress: told of every batch of files that is extracted.
-        jobs: processes; default: one a core, at most 8.
+        jobs: processes; default: one a core, at least 2 and at most 8. With 1 it is done in this process.
+        fresh: build anew what is looked at, as if there were no index; nothing else is in it afterwards.
 
     Raises:
         IndexFileError: a named pin has no tree, or the index cannot be written.
@@ -84,16 +97,27 @@ def build(
     try:
         workspace.state.mkdir(parents=True, exist_ok=True)
         with locked(workspace.index):
-            return refresh(
-                workspace.index, present, names is None, progress, jobs or min(os.cpu_count() or 1, 8), started
-            )
-    except (sqlite3.OperationalError, OSError) as error:
-        raise IndexFileError(
-            str(workspace.index),
-            expected="room and leave to write the index",
-            found=str(error),
-            remedy="mend that and run `annotator index`; the index before this build is kept",
-        ) from error
+            unfinished(workspace.index).unlink(missing_ok=True)
+            count = jobs or max(2, min(os.cpu_count() or 1, 8))
+            if fresh:
+                return cold(workspace.index, present, progress, count, started)
+            return refresh(workspace.index, present, names is None, progress, count, started)
+    except sqlite3.OperationalError as error:
+        raise full(workspace.index, error) from error
+    except sqlite3.DatabaseError as error:
+        raise store.damaged(workspace.index, error) from error
+    except OSError as error:
+        raise full(workspace.index, error) from error
+
+
+def full(index: Path, error: Exception) -> IndexFileError:
+    """What to say when the index cannot be written."""
+    return IndexFileError(
+        str(index),
+        expected="room and leave to write the index",
+        found=str(error),
+        remedy="mend that and run `annotator index`; the index before this build is kept",
+    )
 
 
 def trees(workspace: Workspace, names: Sequence[str] | None) -> dict[str, Path]:
@@ -111,6 +135,11 @@ def trees(workspace: Workspace, names: Sequence[str] | None) -> dict[str, Path]:
         if not workspace.tree(name).is_dir():
             raise IndexFileError(name, expected="its tree", found="none", remedy=f"run `annotator fetch {name}`")
     return {name: workspace.tree(name) for name in names}
+
+
+def unfinished(index: Path) -> Path:
+    """Where a cold build writes; what lies there before one begins was left by one that was killed."""
+    return index.with_suffix(".new")
 
 
 @contextmanager
@@ -137,12 +166,10 @@ def refresh(
             connection.execute("ROLLBACK")
             connection.execute("BEGIN IMMEDIATE")
             store.remove(connection, plan.remove)
-            connection.executemany(
-                "UPDATE files SET mtime=?, path=?, module=? WHERE id=?",
-                ((s, p, module_of(p), n) for p, s, _, n in plan.touched),
-            )
+            store.rename(connection, plan.touched)
             skipped = ingest(connection, plan.extract, progress, jobs)
-            stamp_generation(connection)
+            if plan.remove or plan.touched or len(skipped) < len(plan.extract):
+                stamp_generation(connection)
         report = totals(connection, len(plan.extract) - len(skipped), len(plan.remove), skipped, started)
         connection.execute("COMMIT")
         return report
@@ -152,7 +179,7 @@ def refresh(
 
 def cold(index: Path, present: dict[str, Path], progress: Progress | None, jobs: int, started: float) -> Report:
     """Builds a new file beside the old one and renames it into place."""
-    fresh = index.with_suffix(".new")
+    fresh = unfinished(index)
     connection = store.create(fresh)
     try:
         found = [file for pin, tree in present.items() for file in walk(pin, tree)]
@@ -163,6 +190,7 @@ def cold(index: Path, present: dict[str, Path], progress: Progress | None, jobs:
         report = totals(connection, len(found) - len(skipped), 0, skipped, started)
         connection.execute("COMMIT")
         connection.close()
+        store.settle(fresh)
         os.replace(fresh, index)
         return report
     finally:
@@ -209,40 +237,39 @@ def walk(pin: str, tree: Path) -> Iterator[Found]:
 def changes(connection: sqlite3.Connection, present: dict[str, Path], all_pins: bool) -> Plan:
     """Compares the trees with the store."""
     plan = Plan()
-    known: dict[str, dict[str, tuple[int, int, int, bytes]]] = {}
-    for number, pin, path, size, mtime, digest in connection.execute(
-        "SELECT id, pin, path, size, mtime, digest FROM files"
-    ):
-        known.setdefault(pin, {})[path] = (number, size, mtime, digest)
+    known: dict[str, dict[str, Known]] = {}
+    query = "SELECT pin, path, id, size, mtime, digest, language FROM files"
+    for pin, path, *facts in connection.execute(query):
+        known.setdefault(pin, {})[path] = Known(*facts)
     for pin, tree in present.items():
         compare(plan, pin, tree, known.pop(pin, {}))
     if all_pins:
-        plan.remove += [number for files in known.values() for number, *_ in files.values()]
+        plan.remove += [old.number for files in known.values() for old in files.values()]
     return plan
 
 
-def compare(plan: Plan, pin: str, tree: Path, known: dict[str, tuple[int, int, int, bytes]]) -> None:
+def compare(plan: Plan, pin: str, tree: Path, known: dict[str, Known]) -> None:
     """Adds one pin's changes to the plan. A file whose content is that of a vanished one is a rename."""
     fresh: list[Found] = []
     for found in walk(pin, tree):
         old = known.pop(found.path, None)
         if old is None:
             fresh.append(found)
-        elif old[1] != found.size or old[2] != found.stamp:
-            if digest_at(found.where) == old[3]:
-                plan.touched.append((found.path, found.stamp, pin, old[0]))
+        elif old.size != found.size or old.stamp != found.stamp:
+            if digest_at(found.where) == old.digest:
+                plan.touched.append((old.number, found.path, found.stamp))
             else:
-                plan.remove.append(old[0])
+                plan.remove.append(old.number)
                 plan.extract.append(found)
-    gone = {digest: number for number, _, _, digest in known.values()}
+    gone = {(old.digest, old.language): old.number for old in known.values()}
     for found in fresh:
-        number = gone.pop(digest_at(found.where), None) if gone else None
+        number = gone.pop((digest_at(found.where), found.language), None) if gone and speakable(found.path) else None
         if number is None:
             plan.extract.append(found)
         else:
-            plan.touched.append((found.path, found.stamp, pin, number))
-    moved = {number for *_, number in plan.touched}
-    plan.remove += [number for number, *_ in known.values() if number not in moved]
+            plan.touched.append((number, found.path, found.stamp))
+    moved = {number for number, *_ in plan.touched}
+    plan.remove += [old.number for old in known.values() if old.number not in moved]
 
 
 def digest_at(path: str) -> bytes:
@@ -270,12 +297,15 @@ def batches(files: list[Found], first: int) -> Iterator[list[tuple[int, Found]]]
 
 def ingest(connection: sqlite3.Connection, files: list[Found], progress: Progress | None, jobs: int) -> list[str]:
     """Extracts files and writes what they hold; gives those that could not be read."""
+    odd = [file for file in files if not speakable(file.path)]
+    files = [file for file in files if speakable(file.path)]
+    unnamed = [f"{file.pin}/{os.fsencode(file.path)!r}: its name is not UTF-8" for file in odd]
     if not files:
-        return []
+        return unnamed
     first, segment = next_number(connection, "numbers"), next_number(connection, "segment")
     table = dict(enumerate(files, first))
     postings: dict[bytes, bytearray] = {}
-    skipped: list[str] = []
+    skipped = unnamed
     if progress:
         progress.start("reading", len(files))
     for results, names in extracted(list(batches(files, first)), jobs):
@@ -297,6 +327,14 @@ def ingest(connection: sqlite3.Connection, files: list[Found], progress: Progres
     return skipped
 
 
+def speakable(path: str) -> bool:
+    """Whether a path can be written down."""
+    try:
+        return bool(path.encode())
+    except UnicodeEncodeError:
+        return False
+
+
 def next_number(connection: sqlite3.Connection, counter: str) -> int:
     """The number after the last that was given; numbers of files that are gone are not given again."""
     row = connection.execute("SELECT value FROM meta WHERE key=?", (counter,)).fetchone()
@@ -305,7 +343,7 @@ def next_number(connection: sqlite3.Connection, counter: str) -> int:
 
 def write(connection: sqlite3.Connection, table: dict[int, Found], results: list[Any]) -> list[str]:
     """Writes the results of one batch; gives the files that could not be read."""
-    files, rows, imports, skipped = [], [], [], []
+    files, rows, imports, operators, skipped = [], [], [], [], []
     for number, facts, *declared in results:
         found = table[number]
         if not declared:
@@ -317,32 +355,18 @@ def write(connection: sqlite3.Connection, table: dict[int, Found], results: list
             (number, found.pin, found.path, digest, size, stamp, found.language, module, lines, identifiers, broken)
         )
         if module:
-            rows.append(
-                (
-                    number,
-                    0,
-                    module.rpartition(".")[2],
-                    "",
-                    "module",
-                    1,
-                    0,
-                    max(lines, 1),
-                    f"module {module}",
-                    "",
-                    "",
-                    "",
-                )
-            )
+            rows.append(store.module_row(number, module, lines))
         rows += declared[0]
         imports += declared[1]
-    store.add(connection, files, rows, imports)
+        operators += declared[2]
+    store.add(connection, files, rows, imports, operators)
     return skipped
 
 
 def extracted(work: list[list[tuple[int, Found]]], jobs: int) -> Iterator[tuple[list[Any], dict[bytes, bytes]]]:
-    """Results of batches as they come: here for little work, else from ``jobs`` processes."""
+    """Results of batches as they come: from ``jobs`` processes, or from this one, where nothing bounds them."""
     messages = [[(number, found.where, found.language) for number, found in batch] for batch in work]
-    if jobs == 1 or len(messages) < 2:
+    if jobs == 1:
         from annotator.index.worker import work as extract_batch
 
         for message in messages:
@@ -360,36 +384,58 @@ class Crew:
             self.todo.put(message)
         self.expected = len(messages)
         self.done: Queue[Any] = Queue(maxsize=2 * jobs)
-        environment = {
+        self.environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]).rstrip(
                 os.pathsep
             ),
         }
-        command = [sys.executable, "-c", "from annotator.index.worker import main; main()"]
-        self.processes = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
-            for _ in range(jobs)
-        ]
+        self.command = [sys.executable, "-c", f"from annotator.index.worker import main; main({PATIENCE})"]
         self.stopped = threading.Event()
-        self.threads = [threading.Thread(target=self.serve, args=(process,), daemon=True) for process in self.processes]
+        self.processes = [self.worker() for _ in range(jobs)]
+        self.threads = [threading.Thread(target=self.serve, args=(at,), daemon=True) for at in range(jobs)]
 
-    def serve(self, process: subprocess.Popen[bytes]) -> None:
-        """Feeds one worker; one that dies ends the build, and what was there before stays."""
-        assert process.stdin is not None
-        assert process.stdout is not None
+    def worker(self) -> subprocess.Popen[bytes]:
+        """A new worker, apart from this process's group: what is typed at the terminal is for the build."""
+        pipe = subprocess.PIPE
+        return subprocess.Popen(self.command, stdin=pipe, stdout=pipe, env=self.environment, process_group=0)
+
+    def serve(self, at: int) -> None:
+        """Feeds one worker. A failure ends the build, and what was there before stays."""
         try:
             while not self.stopped.is_set():
                 message = self.todo.get_nowait()
-                send(process.stdin, message)
-                answer = receive(process.stdout)
-                if answer is None:
-                    raise OSError(f"a worker ended with code {process.wait()}")
-                self.done.put(answer)
+                self.done.put(self.answer(at, message) or self.singly(at, message))
         except Empty:
             pass
-        except OSError as error:
-            self.done.put(error)
+        except Exception as error:  # whatever it is: a thread that said nothing would be waited for without end
+            self.done.put(error if isinstance(error, OSError) else OSError(f"a worker said nonsense: {error}"))
+
+    def answer(self, at: int, message: list[Any]) -> Any:
+        """What a worker makes of a batch; ``None`` if a file killed it, and then there is another worker."""
+        process = self.processes[at]
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError):
+            send(process.stdin, message)
+        if (answer := receive(process.stdout)) is not None or self.stopped.is_set():
+            return answer
+        if (code := process.wait()) >= 0:
+            raise OSError(f"a worker ended with code {code}")
+        dismissed(process)
+        self.processes[at] = self.worker()
+        return None
+
+    def singly(self, at: int, message: list[Any]) -> Any:
+        """A batch file by file, without those that kill their worker."""
+        results: list[Any] = []
+        postings: dict[bytes, bytes] = {}
+        for one in message if not self.stopped.is_set() else ():
+            found, names = self.answer(at, [one]) or ([(one[0], "reading it takes too long, or too much memory")], {})
+            results += found
+            for name, numbers in names.items():
+                postings[name] = postings.get(name, b"") + numbers
+        return results, postings
 
     def results(self) -> Iterator[Any]:
         """All results, in the order in which they come."""
@@ -415,7 +461,14 @@ class Crew:
             except Empty:
                 continue
         for process in self.processes:
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    stream.close()
+            process.kill()
+            dismissed(process)
+
+
+def dismissed(process: subprocess.Popen[bytes]) -> None:
+    """Waits for a worker that was killed, and closes what led to it."""
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with suppress(BrokenPipeError):
+                stream.close()

@@ -31,6 +31,10 @@ WRAPPERS = {
     "pointer_declarator", "reference_declarator", "init_declarator", "parenthesized_declarator", "array_declarator",
     "attributed_declarator",
 }  # fmt: skip
+COMMENT = re.compile(rb"//[^\n]*|/\*.*?\*/", re.S)
+SPACES = re.compile(rb"__(?:global|device|host)__")
+BEFORE = re.compile(rb"(?:\b\w+\s+|__\w+__\s*\([^{};]*\)\s*)+$")
+"""Attributes before a declaration, where the tree has only blanks."""
 NAMED = {"namespace_identifier", "identifier", "type_identifier", "nested_namespace_specifier"}
 NAMES = {
     "identifier", "field_identifier", "type_identifier", "qualified_identifier", "destructor_name", "operator_name",
@@ -64,6 +68,7 @@ class Reader:
 
     def __init__(self, source: bytes) -> None:
         self.source = source
+        self.marked = SPACES.search(source) is not None
         self.rows: list[Row] = []
         self.imports: list[Import] = []
         self.stack: list[tuple[Node, str, str]] = []
@@ -99,16 +104,17 @@ class Reader:
         """Reads what stands in an error; namespaces and classes that open inside it are told by their braces."""
         found: list[tuple[Node, str, str]] = []
         scopes, opened, name = [(scope, around)], "", None
+        bases: Node | None = None
         for child in node.children:
             kind = child.type
             if kind in ("namespace", "class", "struct"):
-                opened, name = kind, None
+                opened, name, bases = kind, None, None
             elif opened and kind in NAMED:
                 name = child
             elif opened and kind == "base_class_clause":
-                continue
+                bases = child
             elif kind == "{":
-                scopes.append(self.opened(opened, name, scopes))
+                scopes.append(self.opened(opened, name, bases, scopes))
                 opened, name = "", None
             else:
                 if kind == "}" and len(scopes) > 1:
@@ -118,7 +124,9 @@ class Reader:
                 opened, name = "", None
         self.stack.extend(reversed(found))
 
-    def opened(self, opened: str, name: Node | None, scopes: list[tuple[str, str]]) -> tuple[str, str]:
+    def opened(
+        self, opened: str, name: Node | None, bases: Node | None, scopes: list[tuple[str, str]]
+    ) -> tuple[str, str]:
         """The scope behind a brace in an error; a class that it opens is a definition, whose end is not known.
 
         Its closing brace may lie in another node, so a class is not taken to stand in the class before it.
@@ -130,21 +138,40 @@ class Reader:
         qualname = join(around[0], self.text(name))
         if opened == "namespace":
             return qualname, "namespace"
-        self.add(name, name, opened, qualname, opened.encode() + b" " + self.text(name).encode())
+        head = opened.encode() + b" " + self.text(name).encode()
+        self.add(name, name, opened, qualname, head, self.base_names(bases))
         return qualname, "class"
+
+    def base_names(self, clause: Node | None) -> str:
+        """The bases of a class as they are written."""
+        return one_line(self.source[clause.start_byte : clause.end_byte].lstrip(b": ")) if clause is not None else ""
 
     def text(self, node: Node) -> str:
         """Source text of a node without white space."""
         return "".join(self.source[node.start_byte : node.end_byte].decode("utf-8", "replace").split())
 
     def add(self, node: Node, name: Node, kind: str, qualname: str, head: bytes, hint: str = "") -> None:
-        """Notes one definition."""
-        row, column = name.start_point
+        """Notes one definition, unless its name is only half there."""
+        if name.has_error:
+            return
+        row, column = last_part(name).start_point
+        marks = self.marks(node, head) if kind in ("function", "method") else ""
         short = re.split(r"::(?![^<]*>)", qualname)[-1]
+        head = COMMENT.sub(b" ", head) if b"/" in head else head
         signature = one_line(head, 300).rstrip(";{ ")
+        end = node.end_point.row + (node.end_point.column > 0)  # a macro ends where the next line begins
         self.rows.append(
-            Row(short, qualname, kind, row + 1, column, node.end_point.row + 1, signature, self.comment(node), "", hint)
+            Row(short, qualname, kind, row + 1, column, max(end, row + 1), signature, self.comment(node), marks, hint)
         )
+
+    def marks(self, node: Node, head: bytes) -> str:
+        """Where a CUDA function runs: ``__global__``, ``__device__``, ``__host__``; the tree does not show them."""
+        if not self.marked:
+            return ""
+        before = self.source[max(0, node.start_byte - 200) : node.start_byte]
+        start = BEFORE.search(before)
+        found = SPACES.findall((start[0] if start else b"") + head.split(b"(", 1)[0])
+        return "\n".join(dict.fromkeys(mark.decode() for mark in found))
 
     def comment(self, node: Node) -> str:
         """First sentence of the comment that ends on the line above."""
@@ -170,7 +197,7 @@ class Reader:
     def namespace(self, node: Node, scope: str) -> None:
         """A namespace with a body."""
         name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
-        inner = join(scope, self.text(name)) if name is not None else scope
+        inner = join(scope, self.text(name).replace(",", "::")) if name is not None else scope
         if body is not None:
             self.push(body, inner, "namespace")
 
@@ -185,8 +212,7 @@ class Reader:
             return
         qualname = join(scope, self.text(name))
         bases = next((child for child in node.named_children if child.type == "base_class_clause"), None)
-        hint = one_line(self.source[bases.start_byte : bases.end_byte].lstrip(b": ")) if bases is not None else ""
-        self.add(whole, name, kind, qualname, self.source[node.start_byte : body.start_byte], hint)
+        self.add(whole, name, kind, qualname, self.source[node.start_byte : body.start_byte], self.base_names(bases))
         if kind != "enum":
             self.push(body, qualname, "class")
         else:
@@ -246,6 +272,13 @@ class Reader:
         path = node.child_by_field_name("path")
         if path is not None:
             self.imports.append(Import("", self.text(path).strip('<>"'), "", 0, "", node.start_point.row + 1, 0))
+
+
+def last_part(name: Node) -> Node:
+    """The last name of a qualified one: where a reader looks for it, and what a link to it covers."""
+    while name.type == "qualified_identifier" and (inner := name.child_by_field_name("name")) is not None:
+        name = inner
+    return name
 
 
 def join(scope: str, name: str) -> str:

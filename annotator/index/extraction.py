@@ -10,11 +10,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from annotator.index.languages import decode, normal, parse
+from annotator.index.languages import normal, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from annotator.index.registering import Operator
 
 WORD = re.compile(rb"[A-Za-z_\x80-\xff][A-Za-z0-9_\x80-\xff]*")
 LITERAL = re.compile(rb"[A-Za-z_][\w./:@-]{1,63}")
@@ -86,6 +87,7 @@ class Extract:
     rows: list[Row]
     imports: list[Import]
     names: set[bytes]
+    operators: list[Operator]
 
 
 def extract(data: bytes, language: str) -> Extract:
@@ -105,7 +107,10 @@ def extract(data: bytes, language: str) -> Extract:
     kept = found - KEYWORDS[language]
     kept.update(b'"' + literal for literal in literals)
     lines = source.count(b"\n") + (not source.endswith(b"\n") if source else 0)
-    return Extract(lines, len(words), tree.root_node.has_error, rows, imports, kept)
+    from annotator.index.registering import operators
+
+    registered = operators(tree, source, language, found)
+    return Extract(lines, len(words), tree.root_node.has_error, rows, imports, kept, registered)
 
 
 def names(source: bytes, spans: Iterable[tuple[int, int]]) -> tuple[list[bytes], set[bytes]]:
@@ -126,7 +131,8 @@ def character_columns(source: bytes, rows: list[Row]) -> list[Row]:
     """Rows whose columns count characters, where they counted bytes."""
     lines = source.split(b"\n")
     return [
-        row if not row.column else row._replace(column=len(decode(lines[row.line - 1][: row.column]))) for row in rows
+        row._replace(column=len(lines[row.line - 1][: row.column].decode("utf-8", "replace"))) if row.column else row
+        for row in rows
     ]
 
 

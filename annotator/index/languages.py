@@ -30,16 +30,9 @@ SUFFIXES = {
     ".cu": "cuda",
     ".cuh": "cuda",
 }
-"""File suffixes that are indexed. CUDA is read by the C++ grammar; ``blank`` hides what that does not know."""
+"""File suffixes that are indexed. CUDA is read by the C++ grammar; ``blanking`` hides what that does not know."""
 
 CODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
-ATTRIBUTES = re.compile(
-    rb"(?<!define )\b(?:[A-Z][A-Z0-9_]*_API(?:_ENUM|_CLASS)?|C10_(?:EXPORT|HIDDEN|HOST_DEVICE|HOST|DEVICE|NODISCARD)"
-    rb"|(?:C10|TORCH|AT)_(?:ALWAYS_)?(?:NO)?INLINE(?:_ATTRIBUTE)?|C10_ALWAYS_INLINE|C10_UNUSED|TORCH_EXPORT"
-    rb"|__(?:global|device|host|shared|constant|forceinline|noinline|inline|restrict)__|__restrict"
-    rb"|__launch_bounds__\([^()]*\)"
-    rb"|TORCH_DISALLOW_TEMPORARIES|C10_NOINLINE|__grid_constant__)(?=[\s])"
-)
 
 
 def language_of(path: str) -> str | None:
@@ -60,7 +53,7 @@ def module_of(path: str) -> str:
 def decode(data: bytes) -> str:
     """Source text without a byte order mark, by its coding line, else UTF-8, else Latin-1. Never fails."""
     if data.startswith(codecs.BOM_UTF8):
-        return data[3:].decode("utf-8", "replace")
+        return data.decode("utf-8", "replace").lstrip("\ufeff")  # the parser would pass over a second one
     for line in data.split(b"\n", 2)[:2]:
         if match := CODING.match(line):
             try:
@@ -78,26 +71,19 @@ def normal(data: bytes) -> bytes:
     return data if data.isascii() else decode(data).encode("utf-8", "replace")
 
 
-GUARD = re.compile(
-    rb"^#if !defined\(TORCH_STABLE_ONLY\)[^\n]*"
-    rb"|^#else[^\n]*\n#error [^\n]*(?:\n[^#\n][^\n]*)*\n#endif[^\n]*TORCH_STABLE_ONLY[^\n]*",
-    re.M,
-)
-"""A conditional around a whole header; one syntax error inside would else cost all of its structure."""
-
-
-def blank(data: bytes) -> bytes:
-    """C++ source with export and device attributes overwritten by spaces, which the grammar would stumble over."""
-    data = ATTRIBUTES.sub(lambda match: b" " * len(match[0]), data)
-    if b"TORCH_STABLE_ONLY" in data:
-        data = GUARD.sub(lambda match: re.sub(rb"[^\n]", b" ", match[0]), data)
-    return data
-
-
 def parse(data: bytes, language: str) -> Tree:
     """The syntax tree of source bytes. Offsets and columns count in ``normal(data)``."""
     source = normal(data)
-    return parser(language).parse(source if language == "python" else blank(source))
+    if language == "python":
+        return parser(language).parse(source)
+    from annotator.index.blanking import blank, blank_more, lost
+
+    seen = blank(source)
+    tree = parser(language).parse(seen)
+    if tree.root_node.has_error and (again := blank_more(seen)) != seen:
+        other = parser(language).parse(again)
+        return other if lost(other) < lost(tree) else tree
+    return tree
 
 
 @cache

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from annotator.errors import SymbolNotFound
+from annotator.errors import AnnotatorError, SymbolNotFound
 from annotator.index import store
 from annotator.index.model import Definition, Link, Use
 
@@ -27,6 +27,7 @@ COLUMNS = (
 )
 SOURCE = "FROM definitions d JOIN files f ON f.id = d.file"
 SELECT = f"SELECT {COLUMNS} {SOURCE} "
+SELECT_HINTED = f"SELECT {COLUMNS}, d.hint {SOURCE} "
 RANK = {
     "class": 0,
     "function": 0,
@@ -75,8 +76,13 @@ class Index:
     def __enter__(self) -> Index:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Closes it; what a damaged store raises, or makes our code raise, is told in our words."""
+        told = isinstance(error, AnnotatorError) or not isinstance(error, Exception)
+        broken = isinstance(error, store.BROKEN) or not (told or store.sound(self.connection))
         self.close()
+        if broken and isinstance(error, Exception):
+            raise store.damaged(self.workspace.index, error) from error
 
     @cached_property
     def resolver(self) -> Resolver:
@@ -171,7 +177,7 @@ class Index:
                     continue
                 key = (one.pin, one.path, one.line, one.column)
                 if key not in found:
-                    found[key] = (rank(tier, one, query), one)
+                    found[key] = (rank(tier, one, query, row[-1]), one)
             if len(found) >= limit:
                 break
         if not found and "." in query and loose:
@@ -189,14 +195,16 @@ class Index:
             return
         parts = re.split(r"::|\.", query)
         last, fetch = parts[-1], self.connection.execute
-        named = fetch(SELECT + "WHERE d.name=? LIMIT 20000", (last,)).fetchall()
+        named = fetch(SELECT_HINTED + "WHERE d.name=? LIMIT 20000", (last,)).fetchall()
         full = [(".".join(filter(None, (row[2], row[3]))), row) for row in named]
         yield [row for name, row in full if name == query]
         tail = re.compile(rf"(?:^|\.|::){re.escape(query)}$")
         yield [row for name, row in full if tail.search(name)]
         if len(parts) > 1 or not loose:
             return
-        yield fetch(SELECT + "WHERE d.name > ? AND d.name < ? LIMIT 400", (query, query + "\U0010ffff")).fetchall()
+        yield fetch(
+            SELECT_HINTED + "WHERE d.name > ? AND d.name < ? LIMIT 400", (query, query + "\U0010ffff")
+        ).fetchall()
         if named:
             return
         words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", query)]
@@ -207,7 +215,7 @@ class Index:
             ).fetchall()
             names.sort(key=lambda row: len(row[0]))
             chosen = [name for (name,) in names[:60]]
-            yield fetch(SELECT + f"WHERE d.name IN ({','.join('?' * len(chosen))}) LIMIT 400", chosen).fetchall()
+            yield fetch(SELECT_HINTED + f"WHERE d.name IN ({','.join('?' * len(chosen))}) LIMIT 400", chosen).fetchall()
 
     def uses(self, definition: Definition, limit: int | None = None) -> list[Use]:
         """Where a definition is used, in all pins, its own file first; names that do not resolve are left out."""
@@ -241,13 +249,6 @@ class Index:
                 }
         return figures
 
-    def unresolved_rate(self, pin: str, sample: int = 50) -> float:
-        """Share of identifiers that stay unresolved in ``sample`` files of a pin, spread evenly over its paths."""
-        paths = self.paths(pin)
-        chosen = paths[:: max(1, len(paths) // sample)][:sample] if paths else []
-        links = [link for path in chosen for link in self.links(pin, path)]
-        return sum(link.certainty == "unresolved" for link in links) / len(links) if links else 0.0
-
 
 def preference(row: tuple[Any, ...]) -> tuple[bool, bool, bool, int]:
     """Sort key among definitions of one symbol; see ``Index.definition``."""
@@ -256,8 +257,9 @@ def preference(row: tuple[Any, ...]) -> tuple[bool, bool, bool, int]:
     return path.endswith(".pyi"), declared, "overload" in decorators, ordinal
 
 
-def rank(tier: int, one: Definition, query: str) -> tuple[Any, ...]:
-    """Sort key of a found definition."""
+def rank(tier: int, one: Definition, query: str, hint: str) -> tuple[Any, ...]:
+    """Sort key of a found definition; the hint tells a C++ function with a body."""
+    declared = one.language != "python" and one.kind in ("function", "method") and hint != "body"
     aside = bool(ASIDE.search(one.path))
     private = one.name.startswith("_") and not query.startswith("_")
     nested = one.qualname.count(".") + one.qualname.count("::")
@@ -271,6 +273,7 @@ def rank(tier: int, one: Definition, query: str) -> tuple[Any, ...]:
         private,
         RANK.get(one.kind, 3),
         nested,
+        declared,
         len(one.symbol),
         one.symbol,
         one.line,

@@ -7,6 +7,7 @@ Lines are 1-based; columns are 0-based and count characters, not bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class Definition:
         qualname: name inside the module (``Class.method``), empty for the module itself; C++: the qualified name.
         name: last part of ``qualname``, or of ``module``.
         kind: ``module class function method attribute constant variable alias``; C++ also
-            ``namespace struct enum typedef macro``.
+            ``namespace struct enum typedef macro``. A link from a keyword argument leads to a ``parameter``.
         line, column: where the name stands. end_line: last line of the whole definition.
         signature: one line without the body.
         doc: first sentence of the docstring or of the comment above.
@@ -67,7 +68,8 @@ class Use:
 class Call:
     """One call: ``caller`` is the symbol of the function, method, class or module around it, ``callee`` what is called.
 
-    A class is called to make an object. ``reason`` says why a call is ``inferred`` rather than ``exact``.
+    A class is called to make an object. ``reason`` says why a call is ``inferred`` rather than ``exact``; ``lines`` are
+    the first and the last of the whole expression.
     """
 
     caller: str
@@ -79,15 +81,18 @@ class Call:
     text: str
     certainty: str
     reason: str = ""
+    lines: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
     """One place where a name is registered: what a program finds later when it asks a registry for that name.
 
-    ``how``: ``decorator``, ``call``, ``entry`` (of a dictionary), or ``member`` (of an enumeration that is handed to a
-    decorator). ``registry`` is what it is registered with, as the source writes it; ``target`` what is registered,
-    where that is plain, with the ``certainty`` of that link.
+    ``how``: ``decorator``, ``call``, ``entry`` (of a dictionary), ``member`` (of an enumeration that is handed to a
+    decorator, or whose value says what to import), ``entry point`` (of a distribution), ``group`` (here code asks for
+    the entry points of that group). ``registry`` is what it is registered with, as the source writes it; ``target``
+    what is registered, where that is plain, with the ``certainty`` of that link. ``role`` says which of several things
+    it is (``dispatch_fn``), or which argument the name is.
     """
 
     name: str
@@ -100,6 +105,7 @@ class Registration:
     text: str
     target: Definition | None
     certainty: str
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,27 @@ class Link:
     external: str | None
     certainty: str
     reason: str = ""
+
+
+PARAMETER = -3
+"""From here downwards ``Raw.ordinal`` means a parameter of the definition whose ordinal is ``PARAMETER - ordinal``."""
+
+
+class Raw(NamedTuple):
+    """A ``Link`` as it is kept: its target as file number and ordinal (0, -1 where there is none).
+
+    Ordinal -2 is the module that ``external`` names, ``PARAMETER`` and below a parameter called ``name``.
+    """
+
+    line: int
+    column: int
+    end_column: int
+    name: str
+    file: int
+    ordinal: int
+    external: str
+    certainty: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,16 @@ def tree(workspace: Workspace, name: str) -> Path:
     return trees.locate(workspace, pin_of(workspace, name))
 
 
+def verify(workspace: Workspace, name: str) -> None:
+    """Hash every file of a pin's tree and compare with the lock.
+
+    Raises:
+        PinError: no such pin, or it was not fetched.
+        DigestError: a file is changed, missing or extra; the message names the first.
+    """
+    trees.verify(workspace, pin_of(workspace, name))
+
+
 def fetch(
     workspace: Workspace,
     names: Iterable[str] | None = None,

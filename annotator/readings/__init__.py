@@ -7,8 +7,9 @@ Names load on first use: who only reads the lock needs no parser.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from annotator import lazy
 
 if TYPE_CHECKING:
     from annotator.readings.anchors import Anchor, anchor
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from annotator.readings.parsing import Reading, Step, load, parse, read_page
     from annotator.readings.relocating import Drift, relocate
 
-_HOME = {
+_HOMES = {
     "Anchor": "anchors",
     "Drift": "relocating",
     "Problem": "checking",
@@ -58,8 +59,4 @@ __all__ = [
     "write_anchors",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__ = lazy.names(__name__, _HOMES)

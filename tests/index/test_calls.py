@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from annotator.errors import IndexFileError
 from annotator.index import Call, Index
 from annotator.index.calls import callees, callers, path
+from annotator.index.implementations import implementations
 from tests.index.trees import indexed
 
 TREE = {
@@ -36,6 +38,19 @@ TREE = {
         "    def __init__(self, cost): self.cost = tax(cost)\n"
         "def tax(x): return price(x) if x else 0\n"
         "def price(good): return tax(good)\n"
+    ),
+    "shop/variants.py": (
+        "from .goods import price\n"
+        "@dispatched\n"
+        "def cost(x): return x\n"
+        "@cost.register_impl('fast', supported=True)\n"
+        "def fast_cost(x): return x\n"
+        "@cost.register\n"
+        "def other_cost(x: int): return x\n"
+        "@cost.register_fake\n"
+        "def fake_cost(x): return x\n"
+        "@price.register\n"
+        "def no_cost(x): return x\n"
     ),
     "shop/kernel.cu": (
         "template <typename T> __global__ void scaled(T* x) { }\n"
@@ -71,7 +86,7 @@ def chain(calls: list[Call] | None) -> list[str]:
         ("shop.till.main", [("till", 16)]),  # by the module itself
         ("shop.goods.Good", [("__init__", 4)]),
         ("shop.goods.Good.__init__", [("__init__", 4)]),  # where the class is called
-        ("shop.goods.price", [("tax", 3), ("total", 6)]),  # not where it is handed to map
+        ("shop.goods.price", [("tax", 3), ("total", 6), ("handed", 11)]),  # also where it is handed to map
         ("shop.till.alone", []),
     ],
 )
@@ -83,10 +98,11 @@ def test_who_calls_it(index: Index, name: str, expected: list[tuple[str, int]]) 
     ("name", "expected"),
     [
         ("shop.till.Till.total", [("add", 6), ("price", 6)]),
-        ("shop.till.main", [("Till", 14), ("total", 15)]),
+        ("shop.till.main", [("Till", 14), ("__init__", 14), ("total", 15)]),
         ("shop.till.Till", [("__init__", 3)]),
         ("shop.till.Till.add", [("rounded", 9)]),
-        ("shop.till.handed", []),
+        ("shop.till.handed", [("price", 11)]),
+        ("shop.till.alone", []),
     ],
 )
 def test_what_it_calls(index: Index, name: str, expected: list[tuple[str, int]]) -> None:
@@ -107,8 +123,8 @@ def test_certainty_and_place_go_with_a_call(index: Index) -> None:
 
 def test_the_shortest_chain_passes_through_constructors(index: Index) -> None:
     start, goal = index.find("shop.till.main")[0], index.find("shop.goods.tax")[0]
-    assert chain(path(index, start, goal)) == ["total", "price", "tax"]
-    assert chain(path(index, index.find("shop.till.Till")[0], goal)) == ["__init__", "Good", "__init__", "tax"]
+    assert chain(path(index, start, goal)) == ["__init__", "__init__", "tax"]
+    assert chain(path(index, index.find("shop.till.Till")[0], goal)) == ["__init__", "__init__", "tax"]
 
 
 def test_no_chain_and_circles_end(index: Index) -> None:
@@ -120,3 +136,193 @@ def test_no_chain_and_circles_end(index: Index) -> None:
 
 def test_a_limit(index: Index, tmp_path: Path) -> None:
     assert len(callers(index, index.find("shop.goods.price")[0], limit=1)) == 1
+
+
+def test_what_is_registered_with_a_decorated_function_may_be_called_by_it(index: Index) -> None:
+    """``price`` is decorated by nothing, so nothing can be registered with it."""
+    assert of(index, "shop.variants.cost") == [("fast_cost", 4), ("other_cost", 6)]
+    made = callees(index, index.definition("shop:shop.variants.cost"))
+    assert [call.certainty for call in made] == ["inferred", "inferred"]
+    assert of(index, "shop.goods.price") == [("tax", 4)]
+
+
+KINDS = {
+    "kinds/__init__.py": "",
+    "kinds/shapes.py": (
+        "import contextlib, functools\n"
+        "from abc import ABC, abstractmethod\n"
+        "from dataclasses import dataclass\n"
+        "class Shape(ABC):\n"
+        "    @abstractmethod\n"
+        "    def area(self): ...\n"
+        "    def twice(self): return self.area() + self.area()\n"
+        "    @property\n"
+        "    def name(self): return 'shape'\n"
+        "    def __call__(self, x): return x\n"
+        "    def __getitem__(self, i): return i\n"
+        "    def __len__(self): return 0\n"
+        "    def __iter__(self): return iter(())\n"
+        "    def __contains__(self, x): return False\n"
+        "    def __add__(self, other): return self\n"
+        "    def __rsub__(self, other): return self\n"
+        "    def __neg__(self): return self\n"
+        "    def __eq__(self, other): return True\n"
+        "    def __enter__(self): return self\n"
+        "    def __exit__(self, *error): return None\n"
+        "    def __setitem__(self, i, x): return None\n"
+        "class Square(Shape):\n"
+        "    def area(self): return 4\n"
+        "class Round(Shape):\n"
+        "    def area(self): return 3\n"
+        "class Other:\n"
+        "    def area(self): return 0\n"
+        "@dataclass\n"
+        "class Point:\n"
+        "    x: int\n"
+        "    def __post_init__(self): return None\n"
+        "class Loose:\n"
+        "    def __getattr__(self, name): return 1\n"
+        "    def __setattr__(self, name, value): return None\n"
+        "    def known(self): return 1\n"
+        "def wrapped(f):\n"
+        "    @functools.wraps(f)\n"
+        "    def wrapper(*args):\n"
+        "        return f(*args)\n"
+        "    return wrapper\n"
+        "@wrapped\n"
+        "def decorated(): return 1\n"
+        "def plain(): return 1\n"
+        "REGISTRY = {}\n"
+        "def register(name):\n"
+        "    def keep(f):\n"
+        "        REGISTRY[name] = f\n"
+        "        return f\n"
+        "    return keep\n"
+        "@register('one')\n"
+        "def first(): return 1\n"
+        "@register('two')\n"
+        "def second(): return 2\n"
+        "def get(name): return REGISTRY[name]\n"
+        "def apply(action): return action()\n"
+    ),
+    "kinds/use.py": (
+        "from kinds import shapes\n"
+        "from kinds.shapes import Loose, Point, Round, Shape, apply, decorated, first, get, plain\n"
+        "def call(s: Shape): return s(1)\n"
+        "def read(s: Shape): return s.name\n"
+        "def item(s: Shape): return s[0]\n"
+        "def store(s: Shape): s[0] = 1\n"
+        "def size(s: Shape): return len(s)\n"
+        "def loop(s: Shape):\n"
+        "    for x in s: pass\n"
+        "def inside(s: Shape): return 1 in s\n"
+        "def plus(s: Shape): return s + 1\n"
+        "def minus(s: Shape): return 1 - s\n"
+        "def negative(s: Shape): return -s\n"
+        "def same(s: Shape): return s == 1\n"
+        "def context(s: Shape):\n"
+        "    with s as t: return t\n"
+        "def override(s: Shape): return s.area()\n"
+        "def exact(): return Round().area()\n"
+        "def make(): return Point(1)\n"
+        "def missing(o: Loose): return o.anything\n"
+        "def present(o: Loose): return o.known()\n"
+        "def written(o: Loose): o.x = 1\n"
+        "def around(): return decorated()\n"
+        "def direct(): return plain()\n"
+        "def chosen(name):\n"
+        "    f = get(name)\n"
+        "    return f()\n"
+        "def handed(): return apply(plain)\n"
+        "def either(flag):\n"
+        "    f = plain if flag else first\n"
+        "    return f()\n"
+        "def listed():\n"
+        "    return [f() for f in (plain, first)]\n"
+        "def nothing(s): return s.area() + s[0] - len(s)\n"
+        "def stranger(s: int): return s + 1\n"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+    with indexed(tmp_path_factory.mktemp("kinds"), kinds=KINDS) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("call", {"Shape.__call__"}),
+        ("read", {"Shape.name"}),
+        ("item", {"Shape.__getitem__"}),
+        ("store", {"Shape.__setitem__"}),
+        ("size", {"Shape.__len__"}),
+        ("loop", {"Shape.__iter__"}),
+        ("inside", {"Shape.__contains__"}),
+        ("plus", {"Shape.__add__"}),
+        ("minus", {"Shape.__rsub__"}),
+        ("negative", {"Shape.__neg__"}),
+        ("same", {"Shape.__eq__"}),
+        ("context", {"Shape.__enter__", "Shape.__exit__"}),
+        ("override", {"Shape.area", "~Square.area", "~Round.area"}),  # not Other.area
+        ("exact", {"Round", "Round.area"}),  # an object that is made there is of no other class
+        ("make", {"Point", "Point.__post_init__"}),
+        ("missing", {"~Loose.__getattr__"}),
+        ("present", {"Loose.known"}),
+        ("written", {"Loose.__setattr__"}),
+        ("around", {"decorated", "~wrapped.wrapper"}),
+        ("direct", {"plain"}),
+        ("chosen", {"get", "~first", "~second"}),
+        ("handed", {"apply", "~plain"}),
+        ("either", {"~plain", "~first"}),
+        ("listed", {"~plain", "~first"}),
+        ("nothing", set()),
+        ("stranger", set()),
+        ("shapes.Shape.twice", {"Shape.area", "~Square.area", "~Round.area"}),
+        ("shapes.wrapped.wrapper", {"~decorated"}),
+        ("shapes.apply", {"~plain"}),
+    ],
+)
+def test_each_kind_of_edge(kinds: Index, name: str, expected: set[str]) -> None:
+    start = kinds.find(name if "." in name else f"kinds.use.{name}")[0]
+    found = callees(kinds, start)
+    marked = {("" if call.certainty == "exact" else "~") + call.callee.split("shapes.")[-1] for call in found}
+    assert marked == expected
+    assert all(call.reason for call in found if call.certainty == "inferred")
+
+
+def test_callers_and_callees_are_each_other_s_inverse(kinds: Index) -> None:
+    functions = [d for path_ in kinds.paths("kinds") for d in kinds.definitions("kinds", path_)]
+    functions = [d for d in functions if d.kind in ("function", "method")]
+    down = {(call.caller, call.callee) for one in functions for call in callees(kinds, one)}
+    targets = {kinds.definition(callee) for _, callee in down}
+    up = {(call.caller, call.callee) for one in targets for call in callers(kinds, one)}
+    nested = {(caller, callee) for caller, callee in down if (f"{caller}.wrapper", callee) in down}
+    assert down - nested <= up
+    assert up - down <= {(caller, callee) for caller, callee in up if caller.endswith((":kinds.use", ":kinds.shapes"))}
+
+
+def test_a_path_goes_through_a_registry(kinds: Index) -> None:
+    start, goal = kinds.find("kinds.use.chosen")[0], kinds.find("kinds.shapes.second")[0]
+    found = path(kinds, start, goal)
+    assert chain(found) == ["second"]
+    assert found is not None
+    assert "REGISTRY" in found[0].reason
+    assert path(kinds, kinds.find("kinds.use.direct")[0], goal) is None
+
+
+def test_implementations_are_the_classes_below(kinds: Index) -> None:
+    below = implementations(kinds, kinds.find("kinds.shapes.Shape")[0])
+    assert [(one.of.name, one.steps) for one in below] == [("Round", 1), ("Square", 1)]
+    of_method = implementations(kinds, kinds.find("kinds.shapes.Shape.area")[0])
+    assert [(one.definition.qualname, one.overrides) for one in of_method] == [
+        ("Round.area", True),
+        ("Square.area", True),
+    ]
+    inherited = implementations(kinds, kinds.find("kinds.shapes.Shape.twice")[0])
+    assert [(one.definition.qualname, one.overrides) for one in inherited] == [("Shape.twice", False)] * 2
+    assert implementations(kinds, kinds.find("kinds.shapes.Other.area")[0]) == []
+    with pytest.raises(IndexFileError):
+        implementations(kinds, kinds.find("kinds.shapes.plain")[0])

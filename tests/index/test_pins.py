@@ -5,31 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from annotator.errors import AnnotatorError
 from annotator.index import Index, Link
-from annotator.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
 GRPO = "verl:verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage"
-
-
-@pytest.fixture(scope="module")
-def index() -> Iterator[Index]:
-    try:
-        opened = Index.open(Workspace.find(ROOT))
-    except AnnotatorError as error:
-        pytest.skip(f"the pins are not indexed here: {error}")
-    with opened:
-        missing = {"verl", "trl", "vllm", "torch"} - set(opened.pins())
-        if missing:
-            pytest.skip(f"not indexed here: {', '.join(sorted(missing))}")
-        yield opened
-
 
 SYMBOLS = [
     (GRPO, "verl/trainer/ppo/core_algos.py", "function"),
@@ -45,8 +28,8 @@ SYMBOLS = [
 
 
 @pytest.mark.parametrize(("symbol", "path", "kind"), SYMBOLS)
-def test_symbols_of_the_readings(index: Index, symbol: str, path: str, kind: str) -> None:
-    found = index.definition(symbol)
+def test_symbols_of_the_readings(pins: Index, symbol: str, path: str, kind: str) -> None:
+    found = pins.definition(symbol)
     assert (found.path, found.kind) == (path, kind)
 
 
@@ -60,12 +43,12 @@ def test_symbols_of_the_readings(index: Index, symbol: str, path: str, kind: str
         ("trl.DPOTrainer", "trl:trl.trainer.dpo_trainer.DPOTrainer"),
     ],
 )
-def test_find(index: Index, query: str, first: str) -> None:
-    assert index.find(query)[0].symbol == first
+def test_find(pins: Index, query: str, first: str) -> None:
+    assert pins.find(query)[0].symbol == first
 
 
-def test_the_trainer_uses_the_advantage(index: Index) -> None:
-    uses = index.uses(index.definition(GRPO))
+def test_the_trainer_uses_the_advantage(pins: Index) -> None:
+    uses = pins.uses(pins.definition(GRPO))
     callers = {(use.path, use.within) for use in uses}
     assert ("verl/trainer/ppo/ray_trainer.py", "verl:verl.trainer.ppo.ray_trainer.compute_advantage") in callers
 
@@ -74,8 +57,8 @@ def symbols(links: list[Link], name: str) -> set[str]:
     return {link.target.symbol for link in links if link.name == name and link.target}
 
 
-def test_links_of_a_reading(index: Index) -> None:
-    links = index.links("verl", "verl/trainer/ppo/core_algos.py")
+def test_links_of_a_reading(pins: Index) -> None:
+    links = pins.links("verl", "verl/trainer/ppo/core_algos.py")
     assert symbols(links, "verl_F") == {"verl:verl.utils.torch_functional"}
     assert symbols(links, "masked_whiten") == {"verl:verl.utils.torch_functional.masked_whiten"}
     assert symbols(links, "no_grad") == {"torch:torch.autograd.grad_mode.no_grad"}
@@ -97,7 +80,7 @@ assert not heavy, heavy
 """
 
 
-def test_find_imports_nothing_heavy(index: Index) -> None:
+def test_find_imports_nothing_heavy(pins: Index) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", IMPORTS, str(ROOT)], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -45,6 +45,52 @@ TREE = {
         "ModelRegistry.register('made', Plain)\n"
         "def init_registered_model(name): pass\n"
         "init_registered_model('made')\n"
+        "ModelRegistry.register('late', 'bank.losses', 'Plain')\n"
+        "SIZES = {'size': 3}\n"
+        "numbers = {'number': 3}\n"
+    ),
+    "bank/modes.py": (
+        "from enum import Enum\n"
+        "from .losses import hinge, square, Plain\n"
+        "class Mode(Enum):\n"
+        "    ONE = 1\n"
+        "    TWO = 2\n"
+        "    FAR = 'bank.losses.' 'Plain'\n"
+        "    NEAR = ('bank.losses.square')\n"
+        "    NONE = 'plain words'\n"
+        "TABLE = {\n"
+        "    Mode.ONE: {'send': hinge, 'receive': square},\n"
+        "    Mode.TWO: Plain,\n"
+        "}\n"
+        "class Settings:\n"
+        "    def __init__(self, names): pass\n"
+        "def register(mode=None, names=None): return lambda f: f\n"
+        "def register_backend(f=None): return f\n"
+        "def register_op(op): return lambda f: f\n"
+        "class Worker:\n"
+        "    @register(mode=Mode.TWO)\n"
+        "    def work(self): pass\n"
+        "@register(Settings(names=['nested']))\n"
+        "def by_settings(): pass\n"
+        "@register_backend\n"
+        "def turbo(): pass\n"
+        "@register_op(aten.squeeze)\n"
+        "def my_squeeze(x): return x\n"
+        "@register_op([aten.view, aten.reshape])\n"
+        "def my_view(x): return x\n"
+        "@checked(aten.flip)\n"
+        "def my_flip(x): return x\n"
+        "MODEL_MAPPING = Lazy(shell='Plain', ghost='Missing')\n"
+    ),
+    "bank/plugins.py": (
+        "GROUP = 'bank.plugins'\n"
+        "def load_plugins_by_group(group): return entry_points(group=group)\n"
+        "def load(): return load_plugins_by_group(GROUP)\n"
+        "found = entry_points(group='bank.tools')\n"
+        "print(GROUP, 'bank.tools')\n"
+    ),
+    "bank-1.dist-info/entry_points.txt": (
+        "[console_scripts]\nbank = bank.models:init_registered_model\n\n[bank.tools]\nhammer = bank.gone:Gone\n"
     ),
 }
 
@@ -92,3 +138,54 @@ def test_strings_that_register_nothing(index: Index) -> None:
 
 def test_near_strings(index: Index) -> None:
     assert near(index, "squere") == ("square",)
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "registry", "target", "certainty", "role"),
+    [
+        ("late", "call", "ModelRegistry.register", "Plain", "inferred", ""),
+        ("FAR", "member", "Mode", "Plain", "inferred", ""),
+        ("NEAR", "member", "Mode", "square", "inferred", ""),
+        ("nested", "decorator", "register", "by_settings", "exact", "names"),
+        ("turbo", "decorator", "register_backend", "turbo", "exact", ""),
+        ("squeeze", "decorator", "register_op", "my_squeeze", "exact", ""),
+        ("aten.reshape", "decorator", "register_op", "my_view", "exact", ""),
+        ("shell", "entry", "MODEL_MAPPING", "Plain", "inferred", ""),
+        ("bank", "entry point", "console_scripts", "init_registered_model", "exact", ""),
+    ],
+)
+def test_other_keys(index: Index, name: str, how: str, registry: str, target: str, certainty: str, role: str) -> None:
+    (found,) = registered(index, name)
+    assert found.target is not None
+    assert (found.how, found.registry, found.target.name) == (how, registry, target)
+    assert (found.certainty, found.role) == (certainty, role)
+
+
+def test_a_member_of_an_enumeration_as_a_key(index: Index) -> None:
+    found = [(one.how, one.role, one.target and one.target.name) for one in registered(index, "Mode.ONE")]
+    assert found == [("entry", "send", "hinge"), ("entry", "receive", "square")]
+    found = [(one.how, one.role, one.target and one.target.name) for one in registered(index, "TWO")]
+    assert found == [("entry", "", "Plain"), ("decorator", "mode", "work")]
+
+
+def test_entry_points(index: Index) -> None:
+    (asked,) = registered(index, "bank.plugins")
+    assert (asked.how, asked.registry, asked.path, asked.line) == (
+        "group",
+        "load_plugins_by_group",
+        "bank/plugins.py",
+        3,
+    )
+    asked, declared = registered(index, "bank.tools")
+    assert (asked.how, asked.registry, asked.line) == ("group", "entry_points", 4)
+    assert (declared.name, declared.target, declared.certainty) == ("hammer", None, "unresolved")
+
+
+@pytest.mark.parametrize("name", ["flip", "ghost", "NONE", "number", "aten.nothing", "other.squeeze", "hinge_"])
+def test_keys_that_register_nothing(index: Index, name: str) -> None:
+    assert registered(index, name) == []
+
+
+def test_a_number_under_a_key_is_nothing_that_a_name_stands_for(index: Index) -> None:
+    (found,) = registered(index, "size")
+    assert (found.registry, found.target) == ("SIZES", None)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from annotator.errors import SymbolNotFound
+from annotator.errors import IndexFileError, SymbolNotFound
 from annotator.index import Index
+from annotator.index.certainty import line_at, tallies
 from tests.index.test_extraction import HOSTILE
-from tests.index.trees import indexed, meaning
+from tests.index.trees import brief, indexed, meaning
 
 LIB = {
     "lib/__init__.py": (
@@ -34,6 +36,7 @@ LIB = {
         "def factory() -> Base: return Base(Other(), 1)\n"
         "CONSTANT = 3\n"
     ),
+    "lib/loose.py": "import stars\nfrom both import both\nstars\nboth\n",
     "lib/stars.py": "def starred(): pass\ndef _hidden(): pass\n",
     "lib/lazy.py": "class Lazy:\n    def run(self): pass\n",
     "lib/sub/__init__.py": "",
@@ -81,6 +84,7 @@ def annotated(b: Base, o: "Other | None", either_way: Base | Lazy, untyped):
     b.method()
     o.deep()
     either_way.method()
+    either_way.nowhere()
     untyped.method()
     made = Base(o, 1)
     made.shared
@@ -111,6 +115,7 @@ loop_a.thing
 "x".join([])
 dict(key=1)
 helper(x=5)
+helper(z=7)
 lib.nothing
 def twice_defined(): pass
 def twice_defined(): pass
@@ -136,10 +141,11 @@ MEANINGS = [
     ("^gone()", "external missing.thing.gone"),
     ("^undefined_name", "? nothing in the sources binds this name"),
     ("Lazy().^run", "lib:lib.lazy.Lazy.run"),
-    ("loop_a.^thing", "? module lib.loop_a binds no thing that the sources show"),
+    ("loop_a.^thing", "? the sources show no such name in the module: lib.loop_a.thing"),
     ('"x".^join([])', "~external builtins.str.join"),
-    ("lib.^nothing", "? module lib binds no nothing that the sources show"),
-    ("helper(^x=5)", "keyword"),
+    ("lib.^nothing", "? the sources show no such name in the module: lib.nothing"),
+    ("helper(^x=5)", "lib:lib.base.helper.x"),
+    ("helper(^z=7)", "keyword"),
     ("^twice_defined(6)", "~app:app.main.twice_defined"),
     ("class Child(^Base):", "lib:lib.base.Base"),
     ("super().^__init__(Other(), 2)", "lib:lib.base.Base.__init__"),
@@ -150,19 +156,20 @@ MEANINGS = [
     ("self.made.^deep()", "~lib:lib.base.Other.deep"),
     ("self.prop.^deep()", "~lib:lib.base.Other.deep"),
     ("self.extra.^deep()", "lib:lib.base.Other.deep"),
-    ("self.size.^bit_length()", "? the class of size is not plain"),
-    ("self.^nowhere", "? Child and its bases define no nowhere"),
+    ("self.size.^bit_length()", "? the class of what it holds is not plain: size"),
+    ("self.^nowhere", "? neither the class nor its bases define such a member: Child.nowhere"),
     ("self.^__class__", "external builtins.object.__class__"),
     ("return super().^method()", "lib:lib.base.Base.method"),
     ("b.^method()", "lib:lib.base.Base.method"),
     ("o.^deep()", "lib:lib.base.Other.deep"),
-    ("either_way.^method()", "? its annotation names several classes"),
+    ("either_way.^method()", "~lib:lib.base.Base.method"),
+    ("either_way.^nowhere()", "? its annotation names several classes"),
     ("untyped.^method()", "? a parameter without annotation"),
     ("^untyped.method()", "local"),
     ("made.^shared", "lib:lib.base.Root.shared"),
     ("made.method().^deep()", "~lib:lib.base.Other.deep"),
     ("factory().^build()", "~lib:lib.base.Base.build"),
-    ("twice.^run()", "? twice is bound 2 times"),
+    ("twice.^run()", "lib:lib.lazy.Lazy.run"),
     ("^helper(0)", "local"),
     ("return ^helper(1)", "local"),
     ("squares = [^np for np in range(3)]", "local"),
@@ -196,6 +203,8 @@ def test_relative_imports(index: Index) -> None:
 
 def test_scripts_import_their_neighbours(index: Index) -> None:
     assert meaning(index, "app", "app/script.py", "^near()") == "app:app.neighbour.near"
+    assert meaning(index, "lib", "lib/loose.py", "^stars") == "external stars", "in a package nothing is imported so"
+    assert meaning(index, "lib", "lib/loose.py", "^both") == "external both.both"
 
 
 def test_every_identifier_has_a_link(index: Index) -> None:
@@ -224,6 +233,43 @@ def test_links_are_the_same_from_the_cache(index: Index) -> None:
 )
 def test_definition_follows_exports(index: Index, symbol: str, expected: str) -> None:
     assert index.definition(symbol).symbol == expected
+
+
+def test_a_stub_leads_to_its_implementation(index: Index) -> None:
+    assert [brief(link) for link in index.links("lib", "lib/both.pyi")] == ["lib:lib.both.both", "lib:lib.both.extra"]
+    assert [link.target.path for link in index.links("lib", "lib/both.pyi") if link.target] == [
+        "lib/both.py",
+        "lib/both.pyi",
+    ]
+
+
+LAZY_PACKAGE = {
+    "far/__init__.py": (
+        "import sys\n"
+        "_import_structure = {'one': ['One', 'alone'], 'sub.two': []}\n"
+        "if True:\n    _import_structure['sub.two'].append('Two')\n"
+        "else:\n    _import_structure['sub.two'] += ['Three']\n"
+        "sys.modules[__name__] = LazyModule(__name__, _import_structure)\n"
+    ),
+    "far/one.py": "class One:\n    def run(self): pass\n",
+    "far/sub/__init__.py": "",
+    "far/sub/two.py": "class Two: pass\nclass Three: pass\n",
+}
+
+
+def test_a_lazy_package_is_read_by_its_table(tmp_path: Path) -> None:
+    use = "from far import One, Two, Three, Four, alone\nimport far\nOne().run\nfar.Two\n"
+    with indexed(tmp_path, far=LAZY_PACKAGE, use={"use.py": use}) as opened:
+        found = {(link.line, link.name): brief(link) for link in opened.links("use", "use.py")}
+    nothing = "? the sources show no such name in the module: far"
+    assert [found[1, name] for name in ("One", "Two", "Three", "Four", "alone")] == [
+        "~far:far.one.One",
+        "~far:far.sub.two.Two",
+        "~far:far.sub.two.Three",
+        f"{nothing}.Four",
+        f"{nothing}.alone",
+    ]
+    assert (found[3, "run"], found[4, "Two"]) == ("~far:far.one.One.run", "~far:far.sub.two.Two")
 
 
 def test_source_comes_before_its_stub(index: Index) -> None:
@@ -257,6 +303,7 @@ def test_uses_are_found_through_aliases_and_exports(index: Index) -> None:
         ("app/main.py", "lib.sub.leaf.again"),
         ("app/main.py", "either(3)"),
         ("app/main.py", "helper(x=5)"),
+        ("app/main.py", "helper(z=7)"),
     }
     assert not [use for use in found if use.text == "helper(0)"], "a parameter of that name is no use"
 
@@ -295,7 +342,36 @@ def test_stats_count_the_unresolved(index: Index) -> None:
     figures = index.stats()["app"]
     assert figures["files"] == 3
     assert 0 < figures["unresolved_share"] < 0.2
-    assert 0 < index.unresolved_rate("app", 3) < 0.2
+    (tally,) = tallies(index, "app", sample=1)
+    assert (tally.files, tally.of) == (1, 3)
+    (tally,) = tallies(index, "app", sample=None)
+    assert tally.identifiers == sum(len(index.links("app", path)) for path in index.paths("app"))
+    assert tally.reasons["nothing in the sources binds this name"] == 1
+    assert tally.reasons.total() == tally.certainties["unresolved"]
+
+
+@pytest.mark.parametrize("place", ["app/app/main.py", "vendored_refs/app/app/main.py", "./app/app/main.py"])
+def test_a_line_and_a_column_have_links(index: Index, place: str) -> None:
+    found = line_at(index, f"{place}:3")
+    assert [(link.name, link.external) for link in found.links] == [("os", "os"), ("path", "os.path")]
+    (link,) = line_at(index, f"{place}:3:7").links
+    assert (found.text, link.name) == ("import os.path", "os")
+    assert line_at(index, f"{place}:3:0").links == ()
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("app/app/mian.py:3", "did you mean"),
+        ("app/main.py:3", "app/app/main.py"),
+        ("app/app/main.py", "PATH:LINE"),
+        ("app/app/main.py:9999", "a line from 1 to"),
+        ("nowhere/main.py:3", "pins: app, lib"),
+    ],
+)
+def test_a_place_that_is_none_is_refused(index: Index, place: str, told: str) -> None:
+    with pytest.raises(IndexFileError, match=told):
+        line_at(index, place)
 
 
 CPP = {
@@ -314,7 +390,7 @@ CPP_MEANINGS = [
     ("std::^vector<int> v;", "~external std::vector"),
     ("^helper += 1;", "local"),
     ("^TWICE(3);", "~c:TWICE"),
-    ("thing.^grow(4);", "? the class of the object is not plain"),
+    ("thing.^grow(4);", "~c:lib::Thing::grow"),
     ("^unheard(5);", "? nothing in the sources defines this name"),
     ("__global__ void ^kernel(float* data) { data[0] = 1; }", "c:kernel"),
     ("__global__ void kernel(float* data) { ^data[0] = 1; }", "local"),
@@ -330,12 +406,30 @@ def test_cpp_meanings(tmp_path: Path) -> None:
         assert [use.text for use in uses] == ["int inner() { return helper(1); }"]
 
 
+def test_generated_code_takes_no_longer_than_its_length(tmp_path: Path) -> None:
+    body = "".join(f"    x = x.step(a{n})\n    if x.more: y = x.go()\n" for n in range(3000))
+    deep = "x" + ".a" * 1500
+    text = f"def f(x, y):\n{body}    while x: x = {deep}\n    return y\n"
+    with indexed(tmp_path, p={"p.py": text}) as opened:
+        start = time.process_time()
+        links = opened.links("p", "p.py")
+        took = time.process_time() - start
+    assert len(links) > 28_000
+    assert took < 6, "flow is looked at for few bindings only"
+
+
 def test_no_input_defeats_links(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {
         f"p/m{n}{suffix}": data for n, data in enumerate(HOSTILE) for suffix in (".py", ".cu")
     }
     files["p/chain.py"] = (
-        "class A(A): pass\nx = x\ny = z\nz = y\ny.a\nclass B(C): pass\nclass C(B): pass\nB().m\n" + "f" + "()" * 3000
+        "class A(A): pass\nx = x\ny = z\nz = y\ny.a\nclass B(C): pass\nclass C(B): pass\nB().m\n"
+        "class D:\n    __call__: 'D'\n    __iter__: 'D'\n    __getitem__: 'D'\n    __enter__: 'D'\nd = D()\n"
+        "d()()(x=1).y\nfor e in d: e.y\nd[0][1].y\nwith d as g: g.y\n(d + d).y\nh = lambda: h()\nh().y\n"
+        "def i(): return j()\ndef j(): return i()\ni().y\nT = list[T]\nU = T | U\ndef k(l: U, m: T): l.y, m[0].y\n"
+        "class N:\n    def __init__(self): self.o = self.o.o\n    def p(self): return self.p().p()\nN().o.y, N().p()\n"
+        + "f"
+        + "()" * 3000
     )
     with indexed(tmp_path, p=files) as opened:
         assert len(opened.paths("p")) == len(files)

@@ -1,0 +1,872 @@
+"""Which objects an expression may stand for, as a set: what the call graph needs beyond the one plain meaning.
+
+``linking`` says what a name means where that is plain. Here all assignments of a name count, both sides of a
+condition, what is put into a container, what a function returns, what its callers hand over for a parameter, and what
+a decorator makes of a function. So an answer is a set, most of it inferred, and each member says why. It works on
+demand, over as many files as the question needs, with bounds on depth and breadth: what lies beyond them is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from annotator.errors import IndexFileError
+from annotator.index.flow import Binding, Scope
+from annotator.index.hierarchy import Hierarchy
+from annotator.index.linking import Linker
+from annotator.index.names import Entry, Source
+from annotator.index.narrowing import narrowed
+from annotator.index.resolution import NAME
+from annotator.index.scoping import COMPREHENSIONS, TARGETS
+from annotator.index.values import KEYED, Value, is_class, place
+
+if TYPE_CHECKING:
+    from annotator.index.resolver import Resolver
+
+MAX_DEPTH = 24
+MAX_OBJECTS = 5000
+MAX_FILES = 8
+"""In how many other files the callers of a function are looked for, to learn what they hand over."""
+
+VARIABLES = ("variable", "constant", "attribute", "alias")
+FUNCTIONS = ("function", "method")
+MANY = 64
+"""So many overrides that an object of a base class tells nothing; only calls on ``self`` lead to them all."""
+
+OWN = "self"
+"""Name of an object that is the method's own."""
+
+RAW = "raw"
+"""Name of a function that is called without what its decorators made of it."""
+
+HOOKS = ("__getattr__", "__setattr__", "__getattribute__")
+"""Methods that stand behind every access; only the nearest is followed."""
+
+PROPERTY = re.compile(r"(^|\n|\.|_)property\b")
+DISPLAYS = frozenset(("list", "tuple", "set", "dictionary", *COMPREHENSIONS))
+KEEPS = frozenset(("list", "tuple", "set", "sorted", "reversed", "iter", "frozenset", "dict", "OrderedDict", "deque"))
+"""Calls whose result holds what their argument holds."""
+SAME = frozenset(("copy", "deepcopy", "partial", "wraps", "MethodType", "staticmethod", "classmethod", "lru_cache"))
+TAKES = frozenset(("get", "pop", "setdefault", "popleft", "__getitem__", "popitem"))
+ADDS = {"append": 0, "add": 0, "appendleft": 0, "insert": 1, "setdefault": 1, "put": 0, "register": 1}
+WHOLE = frozenset(("values", "copy", "items", "keys"))
+
+
+class Flows:
+    """The files of an index that have been looked into, and what they share."""
+
+    def __init__(self, resolver: Resolver) -> None:
+        self.resolver, self.program = resolver, resolver.program
+        self.hierarchy = Hierarchy(self.program)
+        self.files: dict[int, Flow | None] = {}
+        self.depth = 0
+        self.posted: dict[str, list[int]] = {}
+        self.wrapped: dict[tuple[int, int, str], list[Value]] = {}
+        self.overriding: dict[tuple[int, int, str], list[Value]] = {}
+
+    def of(self, file: Source) -> Flow | None:
+        """One Python file; ``None`` where it cannot be read."""
+        if file.number not in self.files:
+            self.files[file.number] = None
+            try:
+                data = self.resolver.read(file.pin, file.path)
+            except IndexFileError:
+                return None
+            self.files[file.number] = Flow(self, file, data)
+        return self.files[file.number]
+
+    def naming(self, name: str, near: Source) -> list[Flow]:
+        """Other files of the same pin in which a name occurs, if these are few."""
+        if name not in self.posted:
+            numbers = sorted(self.resolver.posted(name))
+            query = "SELECT 1 FROM files WHERE id=? AND language='python'"
+            fetch = self.program.connection.execute
+            self.posted[name] = [n for n in numbers if fetch(query, (n,)).fetchone()] if len(numbers) < 60 else []
+        sources = [self.program.source(n) for n in self.posted[name] if n != near.number]
+        sources = [source for source in sources if source.pin == near.pin and "/tests/" not in f"/{source.path}"]
+        return [flow for s in sources if (flow := self.of(s))] if len(sources) <= MAX_FILES else []
+
+    # Members and results of values
+
+    def member(self, base: Value, name: str) -> list[Value]:
+        """What ``base.name`` may be: found by the order of resolution, or overridden in a class that derives."""
+        if base.kind in ("literal", "callable", "lambda", "generator", "unknown", "none", "parameter"):
+            return []
+        if name == "__class__" and base.kind == "instance":
+            own = replace(base, kind="entry", name="")
+            return [own] if base.name == "made" else [own, *self.deriving(own)]
+        found = self.program.attribute(base, name)
+        values = [found] if found.kind != "unknown" else []
+        if base.kind == "instance" and base.name != "made" and base.file and base.entry and name not in HOOKS:
+            over = self.overrides(base.file, base.entry, name)
+            values += over if len(over) <= MANY or base.name == OWN else []
+        return distinct(values)
+
+    def gotten(self, base: Value) -> Iterator[Value]:
+        """What ``__getattr__`` gives for a member that an object has not."""
+        if base.kind == "instance":
+            for getter in self.member(base, "__getattr__"):
+                yield from (one.unsure("by __getattr__") for one in self.results(getter))
+
+    def deriving(self, value: Value) -> Iterator[Value]:
+        """Classes that derive from a class."""
+        if value.file is not None and value.entry is not None:
+            for source, child in self.hierarchy.subclasses(value.file, value.entry):
+                yield Value("entry", source, child, sure=False, why="a class that derives")
+
+    def overrides(self, file: Source, entry: Entry, name: str) -> list[Value]:
+        """The same member in classes that derive from a class."""
+        key = (file.number, entry.ordinal, name)
+        if key not in self.overriding:
+            self.overriding[key] = [
+                Value("entry", source, item, sure=False, why="an override")
+                for source, child in self.hierarchy.subclasses(file, entry)
+                for item in source.entries.get(f"{child.qualname}.{name}", ())[:1]
+            ]
+        return self.overriding[key]
+
+    def read(self, value: Value) -> list[Value]:
+        """The objects that reading a name or member gives: what a property returns, what a variable holds."""
+        entry = value.entry
+        if value.kind != "entry" or entry is None or value.file is None:
+            return [value]
+        if entry.kind == "method" and PROPERTY.search(entry.decorators):
+            return self.results(value)
+        if entry.kind not in VARIABLES:
+            return [value]
+        known = [one for one in flatten(self.program.meaning(value)) if place(one) != place(value)]
+        solid = [one for one in known if one.kind in ("entry", "instance", "module")]
+        if not solid and (flow := self.of(value.file)):
+            solid = flow.assigned(entry)
+        solid += [each for one in solid if is_class(one) and not one.sure for each in self.deriving(one)]
+        return [one if value.sure else one.unsure(value.why) for one in solid or known]
+
+    def results(self, value: Value) -> list[Value]:
+        """What calling a value gives."""
+        if self.depth > MAX_DEPTH:
+            return []
+        self.depth += 1
+        try:
+            return distinct(self.returned(value))
+        finally:
+            self.depth -= 1
+
+    def returned(self, value: Value) -> Iterable[Value]:
+        """``results``, without the bound on depth."""
+        entry, file = value.entry, value.file
+        if value.kind == "lambda" and file and (flow := self.of(file)):
+            body = flow.flat.children[int(value.name)].get("body")
+            return flow.objects(body) if body is not None else []
+        if value.kind == "external":
+            found = self.program.call(value)
+            return [found] if found.kind != "unknown" else []
+        if value.kind == "instance":
+            return [each for method in self.called(value) for each in self.results(method)]
+        if value.kind != "entry" or entry is None or file is None:
+            return []
+        if entry.kind == "class":
+            return [replace(value, kind="instance", name="made")]
+        if entry.kind not in FUNCTIONS:
+            return []
+        known = [one for one in flatten(self.program.returned(file, entry, value.owner)) if not is_callable(one)]
+        known += [each for one in known if is_class(one) and entry.hint for each in self.deriving(one)]
+        if (not known or not entry.hint) and (flow := self.of(file)):
+            known = flow.returns(entry) or known
+        return [each.unsure(f"by what {entry.name} returns") for each in known]
+
+    def called(self, value: Value) -> list[Value]:
+        """The methods that calling an object enters."""
+        methods = []
+        for found in self.member(value, "__call__"):
+            methods += self.read(found) if found.entry and found.entry.kind in VARIABLES else [found]
+        if is_module(self, value):
+            methods += [found.unsure("by Module.__call__") for found in self.member(value, "forward")]
+        return distinct(method for method in methods if method.kind in ("entry", "lambda"))
+
+    def named(self, pin: str, dotted: str) -> list[Value]:
+        """An object of the class of that name."""
+        module, _, name = dotted.rpartition(".")
+        found = self.program.member(Value("module", name=module, pin=pin), name)
+        return flatten(self.program.instance(found)) if found is not None else []
+
+    def annotated(self, file: Source, scope: str, text: str) -> list[Value]:
+        """Objects of the type that an annotation names: each part of a union, a class, or a container."""
+        found = flatten(self.program.annotation(file, scope, text, self.program.owner(file, scope)))
+        return [*found, *(each for one in found if is_class(one) for each in self.deriving(one))]
+
+    def elements(self, value: Value, part: int | None = None) -> list[Value]:
+        """What a container holds; ``part`` asks for one place of a tuple."""
+        file = value.file
+        if value.kind == "literal" and file and (flow := self.of(file)):
+            return flow.displayed(int(value.name), part)
+        if value.kind == "generator" and file and value.entry and (flow := self.of(file)):
+            return flow.yields(value.entry)
+        if value.kind == "external instance" and value.items:
+            if value.last in KEYED:
+                return flatten(value.items[-1])
+            if value.last in ("tuple", "Tuple") and part is not None and part < len(value.items):
+                return flatten(value.items[part])
+            return [each for item in value.items for each in flatten(item)]
+        if value.kind == "instance":
+            for name in ("__getitem__", "__iter__"):
+                found = [v for m in self.member(value, name) for v in self.results(m)]
+                if found:
+                    return found if name == "__getitem__" else [e for v in found for e in self.elements(v)]
+        return []
+
+    # What stands above a function
+
+    def decorations(self, file: Source, entry: Entry) -> list[tuple[str, list[Value]]]:
+        """The decorators of a function that the pins define, the outermost first, with what each makes of it."""
+        found = []
+        for mark in entry.decorators.split("\n") if entry.decorators else ():
+            head = NAME.match(mark)
+            if head is None or head[0] in ("property", "staticmethod", "classmethod", "dataclass"):
+                continue
+            scope = entry.qualname.rpartition(".")[0]
+            makers = self.read(self.program.dotted(file, scope, head[0]))
+            makers = [one for one in makers if one.kind in ("entry", "instance") and one.entry is not None]
+            if mark[head.end() :].lstrip().startswith("("):
+                makers = [each for maker in makers for each in self.results(maker)]
+            made = [each for maker in makers for each in self.results(maker)]
+            found.append((head[0], [e for e in made if e.kind in ("entry", "instance", "lambda")]))
+        return found
+
+    def wrappers(self, value: Value) -> list[Value]:
+        """What calling a decorated function enters before it."""
+        file, entry = value.file, value.entry
+        if file is None or entry is None or entry.kind not in FUNCTIONS or not entry.decorators or value.name == RAW:
+            return []
+        key = (file.number, entry.ordinal, entry.decorators)
+        if key not in self.wrapped:
+            self.wrapped[key] = []
+            made = [(name, one) for name, many in self.decorations(file, entry) for one in many if not is_given(one)]
+            self.wrapped[key] = distinct(
+                replace(one, sure=False, why=f"the wrapper that {name} makes")
+                for name, each in made
+                for one in (self.called(each) if each.kind == "instance" else [each])
+                if one.entry is not None and place(one)[1:3] != (file.number, entry.ordinal)
+            )
+        return self.wrapped[key]
+
+    def decorated_with(self, file: Source, entry: Entry) -> Iterator[Value]:
+        """Functions that are handed to a function (or method ``__call__``, or inner function) by decoration."""
+        wanted = place(Value("entry", file, entry))
+        names = [entry.name]
+        owner = None
+        if entry.name == "__call__" and (owner := self.program.owner(file, entry.qualname.rpartition(".")[0])):
+            assert owner.entry is not None
+            names = [owner.entry.name]
+            names += [child.name for _, child in self.hierarchy.subclasses(file, owner.entry)]
+        elif "." in entry.qualname:
+            names = [*entry.qualname.split(".")[-2:-1], *names]
+            if names[0] == "__call__" or names[0] == "__init__":
+                names = [entry.qualname.split(".")[-3], *names[1:]] if entry.qualname.count(".") > 1 else names
+        elif (around := self.program.owner(file, entry.qualname)) and around.entry is not None:
+            names = [around.entry.name]
+        flow = self.of(file)
+        names += flow.calling(names[0]) if flow else []
+        for name in dict.fromkeys(names):
+            for source, item, mark in self.hierarchy.decorated(name):
+                if any(place(each) == wanted for each in self.appliers(source, item, mark)):
+                    yield Value("entry", source, item, RAW, sure=False, why=f"decorated with {name}")
+                    if item.decorators.count("\n"):
+                        below = item.decorators.split("\n")
+                        inner = "\n".join(below[below.index(mark) + 1 :])
+                        yield from self.wrappers(Value("entry", source, item._replace(decorators=inner)))
+
+    def appliers(self, file: Source, entry: Entry, mark: str) -> list[Value]:
+        """The functions that one decorator hands its definition to."""
+        head = NAME.match(mark)
+        if head is None:
+            return []
+        makers = self.read(self.program.dotted(file, entry.qualname.rpartition(".")[0], head[0]))
+        if mark[head.end() :].lstrip().startswith("("):
+            makers = [each for maker in makers for each in self.results(maker)]
+        return [m for maker in makers for m in (self.called(maker) if maker.kind == "instance" else [maker])]
+
+
+class Flow:
+    """One file: its tree and scopes by ``linking``, and on top of these what its expressions may stand for."""
+
+    def __init__(self, flows: Flows, file: Source, data: bytes) -> None:
+        self.flows, self.file = flows, file
+        self.linker = Linker(flows.program, file, data)
+        self.flat, self.scopes = self.linker.flat, self.linker.scopes
+        self.text = self.linker.text
+        self.known: dict[int, list[Value]] = {}
+        self.handed: dict[tuple[int, str], list[Value]] = {}
+        self.calls: dict[str, list[int]] = {}
+        self.stores: dict[str, list[int]] = {}
+        self.own: dict[str, list[int]] = {}
+        self.globals: dict[str, list[int]] = {}
+        self.exits: dict[int, list[int]] = {}
+        self.functions: dict[tuple[str, int], int] = {}
+        self.survey()
+
+    def survey(self) -> None:
+        """One look over the tree for what is asked for by name later."""
+        flat = self.flat
+        for node, kind in enumerate(flat.types):
+            parts = flat.children[node]
+            if kind == "call" and "function" in parts:
+                self.calls.setdefault(self.last(parts["function"]), []).append(node)
+                self.survey_added(node, parts["function"])
+            elif kind == "assignment" and "left" in parts and "right" in parts:
+                self.survey_assigned(parts["left"], parts["right"])
+            elif kind in ("return_statement", "yield") and flat.kids[node]:
+                scope = self.scopes[node]
+                self.exits.setdefault(scope.node, []).append(node)
+            elif kind in ("function_definition", "class_definition") and "name" in parts:
+                line = flat.places.get(parts["name"], (0, 0))[0] + 1
+                self.functions[self.linker.inner[node].qualname, line] = node
+
+    def survey_assigned(self, left: int, right: int) -> None:
+        """Assignments to an attribute of ``self``, to an item, and to a global from within a function."""
+        flat = self.flat
+        kind = flat.types[left]
+        if kind == "attribute" and "attribute" in flat.children[left]:
+            self.own.setdefault(self.text(flat.children[left]["attribute"]), []).append(right)
+        elif kind == "subscript":
+            self.stores.setdefault(self.base_name(left), []).append(right)
+        elif kind == "identifier" and self.text(left) in self.scopes[left].outer:
+            self.globals.setdefault(self.text(left), []).append(right)
+
+    def survey_added(self, call: int, function: int) -> None:
+        """``x.append(value)`` and its like."""
+        flat = self.flat
+        parts = flat.children[function]
+        if flat.types[function] != "attribute" or "attribute" not in parts:
+            return
+        place_ = ADDS.get(self.text(parts["attribute"]))
+        given = self.arguments(call)
+        if place_ is not None and len(given) > place_:
+            self.stores.setdefault(self.base_name(parts["object"]), []).append(given[place_])
+
+    def base_name(self, node: int) -> str:
+        """The last name of what an item is taken from: ``X`` of ``X[a][b]``, ``x`` of ``self.x[a]``."""
+        flat = self.flat
+        while flat.types[node] == "subscript" and "value" in flat.children[node]:
+            node = flat.children[node]["value"]
+        return self.last(node)
+
+    def last(self, node: int) -> str:
+        """The last name of a dotted expression."""
+        parts = self.flat.children[node]
+        if self.flat.types[node] == "attribute" and "attribute" in parts:
+            return self.text(parts["attribute"])
+        return self.text(node) if self.flat.types[node] == "identifier" else ""
+
+    def arguments(self, call: int) -> list[int]:
+        """The positional arguments of a call."""
+        flat = self.flat
+        given = flat.children[call].get("arguments")
+        if given is None or flat.types[given] != "argument_list":
+            return [] if given is None else [given]
+        return [kid for kid in flat.kids[given] if flat.types[kid] not in ("keyword_argument", "comment")]
+
+    def keywords(self, call: int) -> dict[str, int]:
+        """The keyword arguments of a call."""
+        flat = self.flat
+        given = flat.children[call].get("arguments")
+        kids = flat.kids[given] if given is not None else ()
+        pairs = [flat.children[kid] for kid in kids if flat.types[kid] == "keyword_argument"]
+        return {self.text(pair["name"]): pair["value"] for pair in pairs if "name" in pair and "value" in pair}
+
+    def calling(self, name: str) -> list[str]:
+        """The names of the functions of this file that call a function of that name, as those do that hand it on."""
+        found = []
+        for call in self.calls.get(name, ())[:8]:
+            scope = self.linker.function(self.scopes[call])
+            if scope.kind == "function" and scope.qualname.rpartition(".")[2] != name:
+                found.append(scope.qualname.rpartition(".")[2])
+        for call in self.calls.get("partial", ()):
+            given, above = self.arguments(call), self.flat.parents[call]
+            if given and self.last(given[0]) == name and "left" in self.flat.children[above]:
+                found.append(self.last(self.flat.children[above]["left"]))
+        return found
+
+    # Objects
+
+    def objects(self, node: int) -> list[Value]:
+        """What an expression may stand for."""
+        if node in self.known:
+            return self.known[node]
+        self.known[node] = []
+        if self.flows.depth > MAX_DEPTH:
+            del self.known[node]
+            return []
+        self.flows.depth += 1
+        try:
+            sure = narrowed(self.linker, node) if self.linker.guarded else None
+            plain = sure or self.linker.value(node)
+            found = flatten(sure) if sure else distinct(self.evaluate(node))
+            narrow = plain.sure and plain.kind in ("instance", "entry", "module") and plain.owner is None
+            if narrow and not (len(found) == 1 and place(found[0])[1:3] == place(plain)[1:3]):
+                found = [one for one in found if one.kind == "lambda"] + [plain]
+            self.known[node] = found or flatten(plain)
+        finally:
+            self.flows.depth -= 1
+        return self.known[node]
+
+    def evaluate(self, node: int) -> Iterable[Value]:
+        """``objects``, computed."""
+        flat = self.flat
+        kind, parts = flat.types[node], flat.children[node]
+        if kind == "identifier":
+            return self.named(self.text(node), self.scopes[node])
+        if kind == "attribute" and "attribute" in parts:
+            members = self.members(node)
+            return [each for value in members for each in self.flows.read(value)]
+        if kind == "call" and "function" in parts:
+            return self.results(node, parts["function"])
+        if kind in ("parenthesized_expression", "await") and flat.kids[node]:
+            return self.objects(flat.kids[node][0])
+        if kind == "named_expression" and "value" in parts:
+            return self.objects(parts["value"])
+        if kind == "conditional_expression" and len(flat.kids[node]) == 3:
+            return [v.unsure("one side of a condition") for i in (0, 2) for v in self.objects(flat.kids[node][i])]
+        if kind == "boolean_operator":
+            return [v.unsure("one side of a condition") for kid in flat.kids[node] for v in self.objects(kid)]
+        if kind == "subscript" and "value" in parts:
+            return self.items(node)
+        if kind == "lambda":
+            return [Value("lambda", self.file, self.around(node), name=str(node))]
+        if kind in DISPLAYS:
+            return [Value("literal", self.file, name=str(node), sure=False, why="held by a container")]
+        if kind in ("binary_operator", "unary_operator"):
+            return self.computed(node)
+        return flatten(self.linker.value(node))
+
+    def members(self, node: int) -> list[Value]:
+        """What an attribute may be, before it is read."""
+        parts = self.flat.children[node]
+        name = self.text(parts["attribute"])
+        bases = self.objects(parts["object"])
+        if not bases:
+            bases = flatten(self.linker.value(parts["object"]))
+        found = [each for base in bases for each in self.flows.member(base, name)]
+        return distinct(found or (each for base in bases for each in self.flows.gotten(base)))
+
+    def computed(self, node: int) -> list[Value]:
+        """The result of an operator on objects that define it."""
+        found = []
+        for kid in self.flat.kids[node]:
+            for value in self.objects(kid):
+                if value.kind == "instance" and value.entry and value.entry.name == "Tensor":
+                    found.append(value.unsure("the result of an operator"))
+        return found
+
+    def named(self, name: str, scope: Scope) -> Iterable[Value]:
+        """What a name may stand for in a scope."""
+        current: Scope | None = scope
+        while current is not None:
+            if (current is scope or current.kind != "class") and name not in current.outer:
+                if current.kind in ("module", "class"):
+                    stored = self.flows.program.bound(self.file, current.qualname, name)
+                    if stored is not None:
+                        return self.flows.read(stored)
+                if ways := current.names.get(name):
+                    return self.bound(name, ways, current)
+            current = current.parent
+        value = self.linker.named(name, self.linker.root)[0]
+        return self.flows.read(value) if value.kind != "unknown" else []
+
+    def bound(self, name: str, ways: list[Binding], scope: Scope) -> list[Value]:
+        """What the bindings of a local name give."""
+        found: list[Value] = []
+        for way in ways[:12]:
+            kind = way.kind
+            if kind == "definition":
+                value = self.flows.program.bound(self.file, scope.qualname, name)
+                found += self.flows.read(value) if value is not None else []
+            elif kind == "import":
+                found += self.flows.read(self.flows.program.imported(self.file, *way.origin, name))
+            elif kind == "parameter":
+                found += self.parameter(name, way.node, scope)
+            elif kind == "assignment":
+                found += self.assignment(way.node, scope)
+            elif kind == "value" and way.node >= 0:
+                found += self.objects(way.node)
+            elif kind == "part":
+                found += self.unpacked(way.at) or flatten(self.linker.bound_value(way, scope))
+        found = distinct(found)
+        many = len(found) > 1
+        return [value.unsure("one of what the name may hold") if many else value for value in found]
+
+    def assignment(self, node: int, scope: Scope) -> list[Value]:
+        """What an assignment gives, by its annotation or its right side."""
+        parts = self.flat.children[node]
+        found: list[Value] = []
+        if "type" in parts:
+            found = self.flows.annotated(self.file, scope.qualname, self.text(parts["type"]))
+        if "right" in parts and (not found or all(value.kind in ("callable", "external instance") for value in found)):
+            found += self.objects(parts["right"])
+        return found
+
+    def assigned(self, entry: Entry) -> list[Value]:
+        """What all assignments give to a variable of the module or class, or to an attribute of ``self``."""
+        scope_name = entry.qualname.rpartition(".")[0]
+        found: list[Value] = []
+        for scope in self.levels(scope_name):
+            for way in scope.names.get(entry.name, ()):
+                if way.kind == "assignment":
+                    found += self.assignment(way.node, scope)
+                elif way.kind == "part":
+                    found += self.unpacked(way.at)
+        if not scope_name:
+            for right in self.globals.get(entry.name, ()):
+                found += self.objects(right)
+        elif entry.kind == "attribute":
+            if not self.own.get(entry.name):
+                found += self.field(entry, scope_name)
+            for right in self.own.get(entry.name, ())[:16]:
+                if self.class_of(right) == scope_name:
+                    found += self.by_annotation(right) or self.objects(right)
+        return [value.unsure(f"by an assignment to {entry.name}") for value in distinct(found)]
+
+    def field(self, entry: Entry, owner: str) -> Iterator[Value]:
+        """What is handed over for a field where objects of its class are made, if no ``__init__`` is written."""
+        if f"{owner}.__init__" in self.file.entries:
+            return
+        fields = [e for e in self.file.rows if e.kind == "attribute" and e.qualname.rpartition(".")[0] == owner]
+        classes = self.file.entries.get(owner, ())
+        for one in classes[:1]:
+            for flow in [self, *self.flows.naming(one.name, self.file)]:
+                yield from flow.handing(one.name, self.file, one, fields.index(entry), entry.name)
+
+    def by_annotation(self, right: int) -> list[Value]:
+        """Objects of the annotation beside the right side of an assignment."""
+        parts = self.flat.children[self.flat.parents[right]]
+        if "type" not in parts:
+            return []
+        return self.flows.annotated(self.file, self.class_of(right), self.text(parts["type"]))
+
+    def levels(self, qualname: str) -> list[Scope]:
+        """The scopes of a qualified name that is a class, or the module."""
+        if not qualname:
+            return [self.linker.root]
+        return [scope for scope in self.linker.inner.values() if scope.qualname == qualname and scope.kind == "class"]
+
+    def class_of(self, node: int) -> str:
+        """The qualified name of the class around a node."""
+        scope: Scope | None = self.scopes[node]
+        while scope is not None and scope.kind != "class":
+            scope = scope.parent
+        return scope.qualname if scope else ""
+
+    def around(self, node: int) -> Entry | None:
+        """The definition around a node, be it a function, a class, a variable of the module, or the module."""
+        line = self.linker.source.count(b"\n", 0, self.flat.starts[node]) + 1
+        best = None
+        for entries in self.file.entries.values():
+            for entry in entries:
+                if entry.line <= line <= entry.end_line and (best is None or entry.line >= best.line):
+                    best = entry
+        return best
+
+    def unpacked(self, node: int) -> list[Value]:
+        """What a loop, a ``with`` or unpacking gives to an identifier."""
+        flat = self.flat
+        places: list[int] = []
+        while flat.types[parent := flat.parents[node]] in TARGETS:
+            places.insert(0, flat.kids[parent].index(node))
+            node = parent
+        parent = flat.parents[node]
+        kind, parts = flat.types[parent], flat.children[parent]
+        if kind in ("for_statement", "for_in_clause") and "right" in parts:
+            return self.looped(parts["right"], places)
+        if kind == "as_pattern_target":
+            return self.entered(flat.kids[flat.parents[parent]][0])
+        if kind == "assignment" and "right" in parts and places:
+            return self.held(parts["right"], places[0])
+        return []
+
+    def looped(self, right: int, places: list[int]) -> list[Value]:
+        """What a loop over an expression gives, at a place of its targets."""
+        flat = self.flat
+        name = self.last(flat.children[right].get("function", right)) if flat.types[right] == "call" else ""
+        given = self.arguments(right) if name else []
+        if name == "enumerate" and given:
+            return self.looped(given[0], places[1:]) if places[:1] == [1] else []
+        if name == "zip" and places and places[0] < len(given):
+            return self.looped(given[places[0]], places[1:])
+        if name == "items" and places:
+            function = flat.children[right]["function"]
+            return self.held(flat.children[function]["object"]) if places[0] == 1 else []
+        found = self.held(right)
+        for place_ in places:
+            found = [each for value in found for each in self.flows.elements(value, place_)]
+        return found
+
+    def entered(self, node: int) -> list[Value]:
+        """What ``with node as x`` gives to ``x``."""
+        found = []
+        for value in self.objects(node):
+            if value.kind == "generator":
+                found += self.flows.elements(value)
+            for method in self.flows.member(value, "__enter__") if value.kind == "instance" else ():
+                given = self.flows.results(method)
+                found += [value if place(one) == place(value) else one for one in given] or [value]
+        return found
+
+    def held(self, node: int, part: int | None = None) -> list[Value]:
+        """What the container that an expression stands for holds: what it was made with, and what is put into it."""
+        found = [each for value in self.objects(node) for each in self.flows.elements(value, part)]
+        name = self.base_name(node)
+        if name and (part is None or not found):
+            for flow in self.keepers(node):
+                for stored in flow.stores.get(name, ())[:40]:
+                    for value in flow.objects(stored):
+                        why = f"registered in {name}, {value.why}" if is_given(value) else f"put into {name}"
+                        found.append(replace(value, sure=False, why=why))
+        return distinct(found)
+
+    def keepers(self, node: int) -> list[Flow]:
+        """The files that may put something into a container: this one, and where it is defined."""
+        flows = [self]
+        while self.flat.types[node] == "subscript" and "value" in self.flat.children[node]:
+            node = self.flat.children[node]["value"]
+        if self.flat.types[node] == "attribute" and "attribute" in self.flat.children[node]:
+            values = self.members(node)
+        elif self.flat.types[node] == "identifier":
+            values = [self.linker.named(self.text(node), self.scopes[node])[0]]
+        else:
+            values = []
+        for value in values:
+            if value.file is not None and value.file is not self.file and (flow := self.flows.of(value.file)):
+                flows.append(flow)
+        return flows
+
+    def items(self, node: int) -> list[Value]:
+        """What an item of an expression may be."""
+        base = self.flat.children[node]["value"]
+        found = [value for value in self.objects(base) if is_class(value)]
+        if found:
+            return found
+        index = self.text(self.flat.kids[node][-1])
+        return self.held(base, int(index) if index.isdigit() else None)
+
+    def displayed(self, node: int, part: int | None = None) -> list[Value]:
+        """The values of a display or a comprehension."""
+        flat = self.flat
+        kind, kids = flat.types[node], flat.kids[node]
+        if kind in COMPREHENSIONS:
+            body = flat.children[node].get("body")
+            nodes = [] if body is None else [flat.children[body].get("value", body)]
+        elif kind == "dictionary":
+            nodes = [
+                flat.children[kid]["value"]
+                for kid in kids
+                if flat.types[kid] == "pair" and "value" in flat.children[kid]
+            ]
+        else:
+            nodes = kids[part : part + 1] if part is not None and kind == "tuple" else kids
+        return distinct(value.unsure("held by a container") for kid in nodes[:400] for value in self.objects(kid))
+
+    # Calls
+
+    def results(self, node: int, function: int) -> Iterable[Value]:
+        """What a call gives."""
+        name, given = self.last(function), self.arguments(node)
+        if self.text(function) == "super":
+            value = self.linker.value(node)
+            return [value] if value.kind != "unknown" else []
+        functions = self.objects(function)
+        if not functions or all(value.kind == "external" for value in functions):
+            found = self.known_call(name, node, function, given)
+            if found is not None:
+                return found
+        return [each for value in functions for each in self.flows.results(value)]
+
+    def known_call(self, name: str, node: int, function: int, given: list[int]) -> list[Value] | None:
+        """What a call of something outside the pins gives, where that is a matter of its arguments."""
+        flat = self.flat
+        parts = flat.children[function]
+        if name in SAME and given:
+            return [value.unsure(f"through {name}") for value in self.objects(given[0])]
+        if name in KEEPS and given:
+            return self.objects(given[0])
+        if name == "cast" and len(given) == 2:
+            return self.flows.annotated(self.file, self.scopes[node].qualname, self.text(given[0])) or self.objects(
+                given[1]
+            )
+        if name == "type" and len(given) == 1:
+            return [replace(value, kind="entry") for value in self.objects(given[0]) if value.kind == "instance"]
+        if name == "next" and given:
+            return self.held(given[0])
+        if name == "getattr" and len(given) > 1 and flat.types[given[1]] == "string":
+            text = self.text(given[1]).strip("\"'")
+            members = [each for base in self.objects(given[0]) for each in self.flows.member(base, text)]
+            return [each.unsure("through getattr") for value in members for each in self.flows.read(value)]
+        if flat.types[function] == "attribute" and "object" in parts:
+            if name in TAKES:
+                return self.held(parts["object"])
+            if name in WHOLE:
+                return self.objects(parts["object"])
+        return None
+
+    def returns(self, entry: Entry) -> list[Value]:
+        """What the ``return`` statements of a function give; a generator, where it has ``yield``."""
+        node = self.functions.get((entry.qualname, entry.line))
+        if node is None:
+            return []
+        exits = self.exits.get(node, [])
+        if any(self.flat.types[each] == "yield" for each in exits):
+            return [Value("generator", self.file, entry)]
+        return distinct(value for each in exits[:12] for value in self.objects(self.flat.kids[each][0]))
+
+    def yields(self, entry: Entry) -> list[Value]:
+        """What a generator yields."""
+        node = self.functions.get((entry.qualname, entry.line))
+        exits = self.exits.get(node, []) if node is not None else []
+        given = [each for each in exits if self.flat.types[each] == "yield"]
+        return distinct(value for each in given[:12] for value in self.objects(self.flat.kids[each][0]))
+
+    def gives(self, item: Entry, file: Source, entry: Entry) -> bool:
+        """Whether a function returns a definition, by what its ``return`` statements may give."""
+        wanted = (file.number, entry.ordinal)
+        return any(place(value)[1:3] == wanted for value in self.returns(item))
+
+    # Parameters
+
+    def parameter(self, name: str, node: int, scope: Scope) -> list[Value]:
+        """What a parameter may be: by its annotation, its default, and what is handed over for it."""
+        flat = self.flat
+        parts = flat.children[node]
+        if flat.types[scope.node] == "lambda":
+            return []
+        found: list[Value] = []
+        if name == "ctx" and is_step(self.flows, scope, self.file):
+            return self.flows.named("torch", "torch.autograd.function.FunctionCtx")
+        if "type" in parts:
+            outer = scope.parent.qualname if scope.parent else ""
+            if self.text(node).startswith("*"):
+                return []
+            found = self.flows.annotated(self.file, outer, self.text(parts["type"]))
+        else:
+            value = self.linker.parameter_value(node, scope)
+            if value.kind in ("instance", "entry") and value.file and value.entry:
+                return [value, *self.flows.deriving(value)] if value.kind == "entry" else [replace(value, name=OWN)]
+        if found and not any(is_callable(value) or is_hollow(value) for value in found):
+            return found
+        if "value" in parts:
+            found += self.objects(parts["value"])
+        return distinct([*found, *self.given(name, node, scope)])
+
+    def given(self, name: str, node: int, scope: Scope) -> list[Value]:
+        """What is handed over for a parameter, at the calls and decorations that are found."""
+        key = (scope.node, name)
+        if key in self.handed:
+            return self.handed[key]
+        self.handed[key] = []
+        entry = self.entry_of(scope)
+        if entry is None:
+            return []
+        listed = self.flat.parents[node]
+        place_ = self.flat.kids[listed].index(node) if listed >= 0 else -1
+        if scope.parent is not None and scope.parent.kind == "class" and "staticmethod" not in entry.decorators:
+            place_ -= 1
+        found: list[Value] = []
+        if place_ == 0 and not self.text(node).startswith("*"):
+            found += self.flows.decorated_with(self.file, entry)
+        called = (
+            entry.qualname.split(".")[-2]
+            if entry.name in ("__init__", "__new__") and "." in entry.qualname
+            else entry.name
+        )
+        body = self.linker.source[self.flat.starts[scope.node] : self.flat.ends[scope.node]]
+        calls_it = re.search(rb"\b%s\(" % re.escape(name.encode()), body) is not None
+        if entry.name == "__call__":
+            owner = entry.qualname.split(".")[-2] if "." in entry.qualname else ""
+            for flow in [self, *self.flows.naming(owner, self.file)]:
+                found += flow.to_objects(owner, place_)
+        for flow in [self, *(self.flows.naming(called, self.file) if calls_it else ())]:
+            found += flow.handing(called, self.file, entry, place_, name)
+        self.handed[key] = [value.unsure(f"handed over for {name}") for value in distinct(found)]
+        return self.handed[key]
+
+    def to_objects(self, owner: str, place_: int) -> Iterator[Value]:
+        """What calls of objects hand over that are made on the spot: ``Class(...)(value)``."""
+        for call in self.calls.get(owner, ())[:24]:
+            above = self.flat.parents[call]
+            if self.flat.types[above] == "call" and self.flat.children[above].get("function") == call:
+                given = self.arguments(above)
+                yield from self.objects(given[place_]) if 0 <= place_ < len(given) else ()
+
+    def handing(self, called: str, file: Source, entry: Entry, place_: int, name: str) -> Iterator[Value]:
+        """What the calls of a function in this file hand over at a place or under a name."""
+        for call in self.calls.get(called, ())[:24]:
+            node = self.keywords(call).get(name)
+            if node is None:
+                given = self.arguments(call)
+                node = given[place_] if 0 <= place_ < len(given) else None
+            if node is None or self.flat.types[node] in ("string", "integer", "float", "none", "true", "false"):
+                continue
+            value = self.linker.value(self.flat.children[call]["function"])
+            wanted = {entry.qualname, entry.qualname.rpartition(".")[0]}
+            same = value.file is file and value.entry is not None and value.entry.qualname in wanted
+            if same or (value.kind == "unknown" and self.file is file):
+                yield from self.objects(node)
+
+    def entry_of(self, scope: Scope) -> Entry | None:
+        """The definition that opens a scope."""
+        name = self.flat.children[scope.node].get("name")
+        line = self.flat.places.get(name, (-1, 0))[0] + 1 if name is not None else 0
+        return next((e for e in self.file.entries.get(scope.qualname, ()) if e.line == line), None)
+
+
+def is_module(flows: Flows, value: Value) -> bool:
+    """Whether an object is a ``torch.nn.Module``, whose call leads to ``forward``."""
+    return is_below(flows, value, "torch.nn.modules.module", "Module")
+
+
+def is_given(value: Value) -> bool:
+    """Whether a value is what somebody handed over, so that a function that returns it makes nothing new."""
+    return value.name == RAW or value.why.startswith(("handed over", "registered in"))
+
+
+def is_callable(value: Value) -> bool:
+    """Whether all that is known of an object is that it can be called."""
+    return value.kind == "callable" or (value.kind == "external instance" and value.last == "Callable")
+
+
+def is_hollow(value: Value) -> bool:
+    """Whether a container may hold anything."""
+    return value.kind == "external instance" and any(item.kind == "unknown" for item in value.items)
+
+
+def is_step(flows: Flows, scope: Scope, file: Source) -> bool:
+    """Whether a function is a step of a ``torch.autograd.Function``, which hands it a context."""
+    owner = flows.program.owner(file, scope.qualname.rpartition(".")[0])
+    return owner is not None and is_below(flows, owner, "torch.autograd.function", "Function")
+
+
+def is_below(flows: Flows, value: Value, module: str, name: str) -> bool:
+    """Whether a class, or that of an object, is or derives from the class of a module."""
+    if value.file is None or value.entry is None or value.entry.kind != "class":
+        return False
+    order = flows.program.order(value.file, value.entry)[0]
+    return any(source.module == module and entry.name == name for source, entry in order)
+
+
+def flatten(value: Value) -> list[Value]:
+    """The objects that a plain value is one of; none where nothing is known."""
+    if value.kind == "union":
+        return [one.unsure(value.why) for item in value.items for one in flatten(item)]
+    return [] if value.kind in ("unknown", "none", "local", "absent", "parameter") else [value]
+
+
+def distinct(values: Iterable[Value]) -> list[Value]:
+    """Values without repetition, the sure ones before the others of the same place."""
+    found: dict[tuple[object, ...], Value] = {}
+    for value in values:
+        key = place(value)
+        if key not in found or (value.sure and not found[key].sure):
+            found[key] = value
+        if len(found) >= MAX_OBJECTS:
+            break
+    return list(found.values())
