@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export HF_HUB_OFFLINE = 1
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: help site serve test zoo check lint conform proofs proofs-cuda bundle mutants bench clean
+.PHONY: help site serve test zoo check lint conform proofs proofs-cuda bundle mutants fuzz bench screenshots clean
 
 help:
 	@echo "make site     make the environment, fetch the pins, index them, build the site"
@@ -19,6 +19,8 @@ help:
 	@echo "make mutants  small faults put into minimal/ one at a time: the contracts must see them"
 	@echo "make proofs-cuda  the same on a GPU, in four dtypes; then the tests that need one"
 	@echo "make bundle   a tarball that does that on a GPU machine without network"
+	@echo "make fuzz     about half a million inputs that nobody wrote, against what the index promises (half an hour)"
+	@echo "make screenshots  the pictures of the README, from the built site"
 	@echo "make bench    the tables of benchmarks/"
 
 $(VENV)/.base:
@@ -80,7 +82,16 @@ mutants: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants --jobs 2
 
 bench: $(VENV)/.test
-	$(BIN)/python benchmarks/index.py
+	$(PIP) -r requirements/bench.in -c requirements/lock.txt
+	$(BIN)/python benchmarks/index.py --slow trl
+	$(BIN)/python benchmarks/resolution.py
+	$(BIN)/python benchmarks/runs.py
+
+fuzz: $(VENV)/.test
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --inputs 100000
+
+screenshots: $(VENV)/.test
+	$(BIN)/python -m tests.site.screenshots
 
 clean:
 	rm -rf $(VENV) site dist build vendored_refs/index.sqlite*
