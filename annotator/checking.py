@@ -12,6 +12,7 @@ from annotator import catalog, readings
 from annotator.contracts import proofs
 from annotator.errors import did_you_mean, near_matches
 from annotator.index import Index, build
+from annotator.observations import model as observations
 from annotator.readings import Problem
 from annotator.workspace import Workspace
 
@@ -21,6 +22,7 @@ def check(workspace: Workspace) -> list[Problem]:
     build(workspace)
     with Index.open(workspace) as index:
         found = readings.check(workspace, index)
+        found += _observations(workspace, index)
     found += _claims(workspace)
     found += [Problem(item.place, item.message) for item in proofs.check(workspace, of="cpu")]
     if (workspace.site / "index.html").is_file():
@@ -33,6 +35,20 @@ def check(workspace: Workspace) -> list[Problem]:
 def notes(workspace: Workspace) -> list[Problem]:
     """Proofs of other devices that are stale. The site shows it; only such a device can renew them."""
     return [Problem(item.place, item.message) for item in proofs.check(workspace, of="others")]
+
+
+def _observations(workspace: Workspace, index: Index) -> Iterator[Problem]:
+    """Observations that are stale, and scenarios that were never run."""
+    for page in readings.load(workspace):
+        digest, seen = observations.scenario_digest(workspace, page.name), observations.read(workspace, page.name)
+        place, remedy = f"walkthroughs/{page.name}", f"run `annotator observe {page.name}`"
+        if seen is None:
+            if digest:
+                yield Problem(f"{place}{observations.SCENARIO}", f"expected observations, found none; {remedy}")
+            continue
+        steps = {step.id: readings.anchor(step, workspace, index).digest for step in page.steps}
+        for reason in observations.stale(seen, digest, steps):
+            yield Problem(f"{place}{observations.SUFFIX}", f"stale: {reason}; {remedy}")
 
 
 def _claims(workspace: Workspace) -> Iterator[Problem]:

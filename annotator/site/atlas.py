@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from annotator import pins
+from annotator import observations, pins
 from annotator.errors import PinError, SymbolNotFound
 from annotator.index import Index
 from annotator.readings import anchor, load
@@ -26,6 +26,7 @@ from annotator.site import code
 
 if TYPE_CHECKING:
     from annotator.index import Definition, Link
+    from annotator.observations import Observed
     from annotator.pins import Pin
     from annotator.readings import Anchor, Reading, Step
     from annotator.site.proof import Card
@@ -88,6 +89,7 @@ class Atlas:
     pages: Mapping[str, Reading]
     sources: dict[tuple[str, str], Source] = field(default_factory=dict)
     cards: dict[str, Card] = field(default_factory=dict)
+    observations: dict[str, Observed | None] = field(default_factory=dict)
 
     @classmethod
     def open(cls, workspace: Workspace) -> Atlas:
@@ -131,6 +133,13 @@ class Atlas:
         if (pin, path) not in self.sources:
             self.sources[pin, path] = self._source(pin, path)
         return self.sources[pin, path]
+
+    def observed(self, reading: str) -> Observed | None:
+        """What a run showed of a reading, given by its path; ``None`` if nothing is recorded."""
+        if reading not in self.observations:
+            name = reading.removeprefix("walkthroughs/").removesuffix(".md")
+            self.observations[reading] = observations.read(self.workspace, name)
+        return self.observations[reading]
 
     def permalink(self, pin: str, path: str, first: int | None = None, last: int | None = None) -> str:
         """The same lines upstream, at the pinned commit."""
@@ -220,12 +229,15 @@ _current: dict[Path, tuple[object, Atlas]] = {}
 
 
 def current(workspace: Workspace) -> Atlas:
-    """The atlas of a workspace, made anew when a reading, minimal code, a proof, the lock or the index changed.
+    """The atlas of a workspace, made anew when a reading, an observation, minimal code, a proof, the lock or the index
+    changed.
 
     When the lock and the index did not change, the sources of the old one are kept: they depend on nothing else.
     """
     told = [
         *workspace.readings.rglob("*.md"),
+        *workspace.readings.rglob("*.observed.json"),
+        *workspace.readings.rglob("*.scenario.py"),
         *(workspace.root / "minimal").rglob("*.py"),
         *workspace.proofs.glob("*.json"),
     ]

@@ -6,11 +6,12 @@ The views Reference, PyTorch, JAX and Proof are radio buttons with labels and a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from annotator.observations.model import Statement, scenario_digest, stale
 from annotator.site import code, minimal, proof
 from annotator.site.atlas import Atlas, Place, Source, relative, source_address
 
@@ -25,12 +26,13 @@ _TITLES = {"torch": "PyTorch", "jax": "JAX"}
 
 @dataclass(frozen=True)
 class Line:
-    """A shown line: its number, the link of that number, an id for deep links, and its HTML."""
+    """A shown line: its number, the link of that number, an id for deep links, its HTML, and what a run made there."""
 
     number: int
     href: str
     id: str
     html: str
+    ran: Statement | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ def _views(atlas: Atlas, place: Place) -> Iterator[View]:
     yield View(
         "reference",
         "Reference",
-        _render("code.html", lines=_reference(atlas, place), name=place.step.symbol, caption=""),
+        _observed(atlas, place)
+        + _render("code.html", lines=_reference(atlas, place), name=place.step.symbol, caption=""),
     )
     wanted = place.step.options.get("minimal")
     for backend in minimal.BACKENDS if wanted else ():
@@ -100,15 +103,35 @@ def _reference(atlas: Atlas, place: Place) -> list[Line]:
     source = atlas.source(a.pin, a.path)
     skip = code.indentation(source.lines[a.first - 1 : a.last])
     page = source_address(a.pin, a.path)
+    ran = _ran(atlas, place)
     return [
         Line(
             number,
             relative(f"{page}#L{number}", place.page),
             f"{place.id}-L{number}",
             code.line_html(source.bits[number - 1], spans(atlas, source, number, place), skip),
+            ran.get(number),
         )
         for number in range(a.first, a.last + 1)
     ]
+
+
+def _ran(atlas: Atlas, place: Place) -> Mapping[int, Statement]:
+    """What a recorded run did on the lines of a step, by line; empty if it did not come by."""
+    seen = atlas.observed(place.step.reading)
+    return seen.at(place.anchor.pin, place.anchor.path) if seen and place.step.id in seen.steps else {}
+
+
+def _observed(atlas: Atlas, place: Place) -> str:
+    """The bar above code that ran: its sizes and versions, and switches for values and gradients."""
+    seen, ran = atlas.observed(place.step.reading), _ran(atlas, place)
+    if seen is None or not ran:
+        return ""
+    steps = {other.step.id: other.anchor.digest for other in atlas.places[place.step.reading]}
+    reasons = stale(seen, scenario_digest(atlas.workspace, seen.reading), steps)
+    lines = range(place.anchor.first, place.anchor.last + 1)
+    moving = any(value.gradient for line in lines if line in ran for value in ran[line].seen)
+    return _render("observed.html", place=place, seen=seen, reasons=reasons, moving=moving)
 
 
 def _minimal(atlas: Atlas, place: Place, shown: minimal.Function) -> list[Line]:

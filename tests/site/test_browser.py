@@ -1,0 +1,190 @@
+"""The built site in a real Chromium: widths, keys, no JavaScript, accessibility, weight. What a reader meets.
+
+`annotator build` comes before. Skipped where no site is built, or where there is no Chromium.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import http.server
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SITE = ROOT / "site"
+READINGS = ("verl/grpo-advantage", "trl/dpo-loss", "vllm/token-sampling", "pytorch/adamw-step")
+KINDS = ("index", READINGS[0], "contracts", "diff", "api/annotator", "source/trl/trl/trainer/dpo_trainer.py")
+"""A page of each kind. One is enough: they are made alike, and a real browser is slow."""
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
+WIDTHS = (360, 768, 1440)
+PATIENCE = 180_000
+"""Milliseconds: the cores may be busy with other tests."""
+
+pytestmark = pytest.mark.slow
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """A file server that says nothing."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    if not (SITE / "index.html").is_file():
+        pytest.skip("no site is built here: annotator build")
+    handler = functools.partial(Quiet, directory=str(SITE))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync = pytest.importorskip("playwright.sync_api")
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if not program:
+        pytest.skip("no Chromium here: apt-get install chromium")
+    with sync.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    context.set_default_timeout(PATIENCE)
+    yield context.new_page()
+    context.close()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_page_is_wider_than_its_window_or_asks_others(name: str, page: Any, address: str) -> None:
+    asked: list[str] = []
+    failed: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: failed.append(str(error)))
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(f"{address}/{name}.html")
+        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, f"{name} at {width} pixels: {wide} too wide"
+    assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
+    assert failed == []
+
+
+def test_a_page_that_is_too_wide_is_told(page: Any, address: str) -> None:
+    page.goto(f"{address}/index.html")
+    page.evaluate("document.body.innerHTML += '<div style=\"width: 3000px; height: 1px\"></div>'")
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") > 0
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_a_reading_by_keys_alone(name: str, page: Any, address: str) -> None:
+    page.goto(f"{address}/{name}.html")
+    heads = page.eval_on_selector_all(".ann-step h3[id]", "all => all.map(one => one.id)")
+    passed = []
+    for _ in heads:
+        page.keyboard.press("j")
+        passed.append(page.evaluate("document.activeElement.id"))
+    assert passed == [*heads[passed[0] != heads[0] :], *heads[-1:]][: len(heads)]
+    page.keyboard.press("k")
+    assert page.evaluate("location.hash") == f"#{heads[-2]}"
+    assert page.eval_on_selector_all(".ann-map a[aria-current]", "all => all.map(one => one.hash)") == [f"#{heads[-2]}"]
+    page.goto(f"{address}/{name}.html")
+    assert page.locator(".ann-resume a").get_attribute("href") == f"#{heads[-2]}"
+
+
+def test_keys_that_are_typed_into_the_search_stay_there(page: Any, address: str) -> None:
+    page.goto(f"{address}/verl/grpo-advantage.html")
+    page.locator("input.md-search__input").click()
+    page.keyboard.type("jk")
+    assert page.evaluate("location.hash") == ""
+
+
+def test_a_card_on_focus_says_what_the_title_says(page: Any, address: str) -> None:
+    page.goto(f"{address}/verl/grpo-advantage.html")
+    link = page.locator(".ann-code a[title]").first
+    title = link.get_attribute("title")
+    link.focus()
+    card = page.locator(".ann-tip")
+    assert card.is_visible()
+    assert card.text_content() == title
+    page.keyboard.press("Escape")
+    assert not card.is_visible()
+    assert link.get_attribute("title") == title
+
+
+def test_switches_are_kept_over_the_site(page: Any, address: str) -> None:
+    page.goto(f"{address}/verl/grpo-advantage.html")
+    gradient = page.locator(".ann-code .o.g").first
+    value = page.locator(".ann-code .o:not(.g)").first
+    assert (value.is_visible(), gradient.is_visible()) == (True, False)
+    page.locator(".ann-observed label:text('gradients')").first.click()
+    page.locator(".ann-observed label:text('values')").first.click()
+    assert (value.is_visible(), gradient.is_visible()) == (False, True)
+    page.goto(f"{address}/trl/dpo-loss.html")
+    assert page.locator(".ann-code .o.g").first.is_visible()
+    assert not page.locator(".ann-code .o:not(.g)").first.is_visible()
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_without_javascript(name: str, browser: Any, address: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    page.goto(f"{address}/{name}.html")
+    assert page.locator(".ann-step").count() > 4
+    assert page.locator(".ann-view.ann-reference .ann-code").first.is_visible()
+    step = page.locator(".ann-views:has(.ann-view.ann-proof)").first
+    step.locator(".ann-tabs label.ann-proof").click()
+    assert step.locator(".ann-card").is_visible()
+    assert page.locator(".ann-code .o").first.is_visible()
+    context.close()
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_print(name: str, page: Any, address: str) -> None:
+    page.goto(f"{address}/{name}.html")
+    page.emulate_media(media="print")
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    shown = page.eval_on_selector_all(".ann-view.ann-reference", "all => all.filter(one => one.offsetHeight).length")
+    assert shown == page.locator(".ann-step").count()
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme"), [*((kind, "light") for kind in KINDS), (READINGS[0], "dark"), ("diff", "dark")]
+)
+def test_nothing_serious_is_inaccessible(name: str, scheme: str, browser: Any, address: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme=scheme)
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    page.goto(f"{address}/{name}.html")
+    found = axe.Axe().run(page).response["violations"]
+    context.close()
+    serious = {
+        f"{one['id']}: {one['help']} at {one['nodes'][0]['target']}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    }
+    assert serious == set()
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_weight(name: str) -> None:
+    if not (SITE / f"{name}.html").is_file():
+        pytest.skip("no site is built here: annotator build")
+    html = (SITE / f"{name}.html").read_bytes()
+    assert len(html) <= 250_000
+    assert len(gzip.compress(html)) <= 80_000
