@@ -336,13 +336,14 @@ def observe(names: tuple[str, ...], listing: bool, as_json: bool) -> None:
 
 @cli.command()
 @click.option("--strict/--no-strict", default=True, help="A warning is an error.")
+@click.option("--full", is_flag=True, help="A source page for every file of the index (a gigabyte of pages).")
 @_json
-def build(strict: bool, as_json: bool) -> None:
+def build(strict: bool, full: bool, as_json: bool) -> None:
     """Build the static site into site/."""
     from annotator import site as package
 
     with Bar("pages") as bar:
-        folder = package.build(_workspace(), strict=strict, progress=bar)
+        folder = package.build(_workspace(), strict=strict, full=full, progress=bar)
     emit({"site": str(folder)}) if as_json else click.echo(f"the site is at {os.path.relpath(folder)}/index.html")
 
 

@@ -88,6 +88,10 @@ class Atlas:
     index: Index
     pages: Mapping[str, Reading]
     sources: dict[tuple[str, str], Source] = field(default_factory=dict)
+    linked: set[tuple[str, str]] = field(default_factory=set)
+    """Files that links of the pages lead to; filled while these are rendered."""
+    whole: bool = False
+    """Whether every file of the index has a source page."""
     cards: dict[str, Card] = field(default_factory=dict)
     observations: dict[str, Observed | None] = field(default_factory=dict)
 
@@ -112,7 +116,7 @@ class Atlas:
 
     @cached_property
     def touched(self) -> Mapping[tuple[str, str], tuple[Place, ...]]:
-        """Every file that a reading touches, with the steps that show it; these files have a source page."""
+        """Every file that a reading touches, with the steps that show it."""
         files: dict[tuple[str, str], list[Place]] = {}
         for places in self.places.values():
             for place in places:
@@ -125,14 +129,17 @@ class Atlas:
         return {name: page_address(r.path) for r in self.pages.values() for name in _DOCUMENTS.findall(r.text)}
 
     def source(self, pin: str, path: str) -> Source:
-        """A pinned file, read, coloured and resolved; kept while the atlas lives.
+        """A pinned file, read, coloured and resolved; kept while the atlas lives if steps show it.
 
         Raises:
             PinError: the pin is not fetched, or has no such file.
         """
-        if (pin, path) not in self.sources:
-            self.sources[pin, path] = self._source(pin, path)
-        return self.sources[pin, path]
+        if (pin, path) in self.sources:
+            return self.sources[pin, path]
+        source = self._source(pin, path)
+        if (pin, path) in self.touched:
+            self.sources[pin, path] = source
+        return source
 
     def observed(self, reading: str) -> Observed | None:
         """What a run showed of a reading, given by its path; ``None`` if nothing is recorded."""
@@ -146,14 +153,31 @@ class Atlas:
         return self.lock[pin].permalink(path, first, last)
 
     def address(self, definition: Definition) -> str:
-        """Where a definition is read: the step that shows it, else its source page, else upstream (``https``)."""
+        """Where a definition is read: the step that shows it, else its source page, which it thereby has."""
         key = (definition.pin, definition.path)
         for place in self.touched.get(key, ()):
             if place.shows(*key, definition.line):
                 return place.address
-        if key in self.touched:
+        self.linked.add(key)
+        return f"{source_address(*key)}#L{definition.line}"
+
+    def browsed(self, definition: Definition) -> str:
+        """Where a link of a source page leads: a source page if there is one, else upstream; never into prose."""
+        key = (definition.pin, definition.path)
+        if self.has_page(*key):
             return f"{source_address(*key)}#L{definition.line}"
-        return self.permalink(definition.pin, definition.path, definition.line)
+        return self.permalink(*key, definition.line)
+
+    def has_page(self, pin: str, path: str) -> bool:
+        """Whether a file has a source page: a reading or a link touches it, or all have."""
+        return self.whole or (pin, path) in self.touched or (pin, path) in self.linked
+
+    @property
+    def paged(self) -> list[tuple[str, str]]:
+        """The files that have a source page, sorted."""
+        if self.whole:
+            return [(pin, path) for pin in self.index.pins() for path in self.index.paths(pin)]
+        return sorted({*self.touched, *self.linked})
 
     def symbol(self, name: str) -> Definition | None:
         """The definition that a reference in prose names: ``verl.protocol.DataProto``; the pin may stand before it."""
@@ -232,7 +256,8 @@ def current(workspace: Workspace) -> Atlas:
     """The atlas of a workspace, made anew when a reading, an observation, minimal code, a proof, the lock or the index
     changed.
 
-    When the lock and the index did not change, the sources of the old one are kept: they depend on nothing else.
+    When the lock and the index did not change, the sources of the old one are kept, which depend on nothing else, and
+    its links, because pages that did not change still have them.
     """
     told = [
         *workspace.readings.rglob("*.md"),
@@ -247,7 +272,7 @@ def current(workspace: Workspace) -> Atlas:
         return known[1]
     atlas = Atlas.open(workspace)
     if known and known[0][1] == base:  # type: ignore[index]
-        atlas.sources = known[1].sources
+        atlas.sources, atlas.linked = known[1].sources, known[1].linked
     _current[workspace.root] = ((prose, base), atlas)
     return atlas
 

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 EXTENSION = "annotator.site.extension"
 
 
-def build(workspace: Workspace, *, strict: bool = True, progress: Progress | None = None) -> Path:
-    """Build the site and return its folder. ``strict``: a warning of MkDocs or a dead link is an error.
+def build(workspace: Workspace, *, strict: bool = True, full: bool = False, progress: Progress | None = None) -> Path:
+    """Build the site and return its folder. ``strict``: a warning of MkDocs or a dead link is an error. ``full``: every
+    file of the index has a source page, not only those that a reading or a link touches.
 
     It is built aside and put in place when it is whole; until then, and after an error, the site of before stays.
 
@@ -37,12 +38,12 @@ def build(workspace: Workspace, *, strict: bool = True, progress: Progress | Non
         SiteError: no configuration; MkDocs cannot build it, or warned; a link is dead.
         AnnotatorError: what a reading, a pin or the index raises while its page is rendered.
     """
-    current(workspace)
+    current(workspace).whole = full
     with _aside(workspace) as made:
         with _reported(workspace) as warnings:
             _mkdocs(_config(workspace, warnings, strict=strict, site_dir=str(made)))
         _search_without_server(made)
-        source.write(current(workspace), made, progress)
+        source.write(current(workspace), made, progress, before=workspace.site)
         if strict:
             _refuse(warnings, made)
         _put_in_place(made, workspace.site)

@@ -21,6 +21,7 @@ _HIDDEN = re.compile(r"<!--.*?-->|<(script|style)\b([^>]*)>.*?</\1>", re.DOTALL 
 _TAG = re.compile(r"""<([a-zA-Z][\w-]*)((?:[^<>"']|"[^"]*"|'[^']*')*)>""")
 _ATTRIBUTE = re.compile(r"""([\w:-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
 _CSS_URL = re.compile(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)")
+_LINE = re.compile(r"L[1-9]\d*")
 _SCHEME = re.compile(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*:|//)")
 _REMOTE = re.compile(r"(?:https?:)?//", re.IGNORECASE)
 
@@ -32,26 +33,34 @@ _FETCHED_RELATIONS = re.compile(
 
 @dataclass(frozen=True)
 class Page:
-    """A built page: its address, and its text."""
+    """A built page: its address, and its file. Its text is not kept: a whole site is a gigabyte."""
 
     address: str
-    text: str
+    file: Path
 
-    @cached_property
-    def tags(self) -> list[tuple[str, dict[str, str]]]:
+    def tags(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Every opening tag with its attributes; scripts and styles keep theirs and lose their content."""
-        shown = _HIDDEN.sub(lambda m: f"<{m[1]}{m[2]}>" if m[1] else "", self.text)
-        return [(m[1].lower(), _attributes(m[2])) for m in _TAG.finditer(shown)]
+        shown = _HIDDEN.sub(lambda m: f"<{m[1]}{m[2]}>" if m[1] else "", self.file.read_text(encoding="utf-8"))
+        return ((m[1].lower(), _attributes(m[2])) for m in _TAG.finditer(shown))
 
     @cached_property
-    def ids(self) -> frozenset[str]:
-        """What a fragment may name."""
-        named = (attributes.get(key) for _, attributes in self.tags for key in ("id", "name"))
-        return frozenset(value for value in named if value)
+    def ids(self) -> tuple[frozenset[str], int]:
+        """What a fragment may name, and the last line of a source page, which has an id for each (0 elsewhere)."""
+        named = [value for _, tag in self.tags() for key in ("id", "name") if (value := tag.get(key))]
+        lines = {int(value[1:]) for value in named if _LINE.fullmatch(value)}
+        last = max(lines, default=0)
+        if last != len(lines):
+            return frozenset(named), 0
+        return frozenset(value for value in named if not _LINE.fullmatch(value)), last
+
+    def has(self, fragment: str) -> bool:
+        """Whether something on the page has that id."""
+        named, last = self.ids
+        return fragment in named or bool(_LINE.fullmatch(fragment) and int(fragment[1:]) <= last)
 
     def links(self) -> Iterator[str]:
         """Every address that the page points at or loads."""
-        for _, attributes in self.tags:
+        for _, attributes in self.tags():
             yield from (value for key, value in attributes.items() if key in _LINKS)
 
 
@@ -84,7 +93,7 @@ def outside_resources(site: Path) -> list[Problem]:
 
 
 def _loads(page: Page) -> Iterator[str]:
-    for tag, attributes in page.tags:
+    for tag, attributes in page.tags():
         url = attributes.get("href", "")
         if tag == "link" and _REMOTE.match(url) and _FETCHED_RELATIONS.search(attributes.get("rel", "")):
             yield url
@@ -96,11 +105,7 @@ def _loads(page: Page) -> Iterator[str]:
 
 def _pages(site: Path) -> dict[str, Page]:
     files = sorted(site.rglob("*.html"))
-    return {
-        name: Page(name, file.read_text(encoding="utf-8"))
-        for file in files
-        for name in [file.relative_to(site).as_posix()]
-    }
+    return {name: Page(name, file) for file in files for name in [file.relative_to(site).as_posix()]}
 
 
 def _attributes(text: str) -> dict[str, str]:
@@ -119,6 +124,6 @@ def _why_dead(link: str, page: Page, pages: dict[str, Page], site: Path, files: 
     if not files[target]:
         return f"no {target}"
     known = pages.get(target)
-    if fragment and known and unquote(fragment) not in known.ids and fragment != "__codelineno":
+    if fragment and known and not known.has(unquote(fragment)) and fragment != "__codelineno":
         return f"no {fragment!r} in {target}"
     return ""

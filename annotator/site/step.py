@@ -155,8 +155,8 @@ def _own_names(bits: list[code.Bit], shown: minimal.Function, base: str) -> Iter
         column += len(text)
 
 
-def spans(atlas: Atlas, source: Source, number: int, place: Place | None = None) -> list[code.Span]:
-    """The links of one line, as seen from a step or, without one, from the file's own source page."""
+def spans(atlas: Atlas, source: Source, number: int, place: Place) -> list[code.Span]:
+    """The links of one line, as seen from a step."""
     return [
         span
         for link in source.links.get(number, ())
@@ -164,28 +164,13 @@ def spans(atlas: Atlas, source: Source, number: int, place: Place | None = None)
     ]
 
 
-def _span(atlas: Atlas, source: Source, link: Link, target: Definition, place: Place | None) -> code.Span | None:
+def _span(atlas: Atlas, source: Source, link: Link, target: Definition, place: Place) -> code.Span | None:
     key = (target.pin, target.path)
-    at_home = key == (source.pin, source.path)
-    if at_home and target.line == link.line:
+    if key == (source.pin, source.path) and target.line == link.line:
         return None
-    if place:
-        inside = place.shows(*key, target.line)
-        address = f"{place.page}#{place.id}-L{target.line}" if inside else atlas.address(target)
-        href = relative(address, place.page)
-    else:
-        href = (
-            f"#L{target.line}"
-            if at_home
-            else relative(_unstepped(atlas, target), source_address(source.pin, source.path))
-        )
-    return code.Span(link.column, link.end_column, href, link.certainty, tip(target, link))
-
-
-def _unstepped(atlas: Atlas, target: Definition) -> str:
-    """From a source page a link leads to source: a reader who browses code does not want to land in prose."""
-    key = (target.pin, target.path)
-    return f"{source_address(*key)}#L{target.line}" if key in atlas.touched else atlas.permalink(*key, target.line)
+    inside = place.shows(*key, target.line)
+    address = f"{place.page}#{place.id}-L{target.line}" if inside else atlas.address(target)
+    return code.Span(link.column, link.end_column, relative(address, place.page), link.certainty, tip(target, link))
 
 
 def tip(target: Definition, link: Link | None = None) -> str:

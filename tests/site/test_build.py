@@ -30,6 +30,16 @@ def test_a_site_is_built_whole(workspace: Workspace) -> None:
     steps_need_no_script(folder / "a/run.html")
 
 
+@pytest.mark.slow
+def test_a_whole_site_has_every_file_and_no_dead_link(workspace: Workspace) -> None:
+    folder = build(workspace, full=True)
+    pages = sorted(
+        file.relative_to(folder / "source/demo/demo").as_posix() for file in folder.rglob("source/**/*.html")
+    )
+    assert pages == ["__init__.py.html", "main.py.html", "maths.py.html", "other.py.html"]
+    assert "github.com" not in re.sub("<header>.*</header>", "", (folder / "source/demo/demo/main.py.html").read_text())
+
+
 def steps_need_no_script(page: object) -> None:
     """Every view of a step has a radio button, a label for it, and exactly one is chosen."""
     text = page.read_text(encoding="utf-8")  # type: ignore[attr-defined]

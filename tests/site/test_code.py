@@ -31,7 +31,10 @@ def test_lines_end_at_newlines_only(text: str, lines: list[str]) -> None:
         ("return None", '<i class="k">return</i> <i class="n">None</i>'),
         ("def f(x):", '<i class="k">def</i> <i class="d">f</i>(x):'),
         ("a < b > c & d", "a &lt; b &gt; c &amp; d"),
-        ("'</script>'", "<i class=\"s\">'&lt;/script&gt;'</i>"),
+        ("x = '</script>'", "x = <i class=\"s\">'&lt;/script&gt;'</i>"),
+        ("'alone'", "<i class=\"q\">'alone'</i>"),
+        ("f'{len(1)}'", "<i class=\"q\">f'{len(1)}'</i>"),
+        ("@a.b(None)", '<i class="p">@a.b</i>(<i class="n">None</i>)'),
         ("x  # why", 'x  <i class="c"># why</i>'),
         ("@cache", '<i class="p">@cache</i>'),
     ],
@@ -69,7 +72,7 @@ def test_links_are_cut_into_the_line(spans: list[Span], html: str) -> None:
 
 def test_a_link_may_cut_through_a_token() -> None:
     assert line_html(colour("@a.b")[0], [Span(1, 2, "#a", "exact")]) == (
-        '<i class="p">@</i><a class="exact" href="#a"><i class="p">a</i></a>.b'
+        '<i class="p">@</i><a class="exact" href="#a"><i class="p">a</i></a><i class="p">.b</i>'
     )
 
 
@@ -80,11 +83,34 @@ def test_dropped_indentation_moves_no_link() -> None:
     )
 
 
+CPP = [
+    ("int add(int a) { return a; }", 'int <i class="d">add</i>(int a) { <i class="k">return</i> a; }'),
+    ("struct Pair { int a = 1; };", '<i class="k">struct</i> <i class="d">Pair</i> { int a = <i class="n">1</i>; };'),
+    ("#include <vector>", '<i class="p">#include</i> <i class="s">&lt;vector&gt;</i>'),
+    ("#pragma once", '<i class="p">#pragma</i> once'),
+    ('auto s = "</script>";  // why', 'auto s = <i class="s">"&lt;/script&gt;"</i>;  <i class="c">// why</i>'),
+]
+
+
+@pytest.mark.parametrize("language", ["cpp", "cuda"])
+@pytest.mark.parametrize(("line", "html"), CPP)
+def test_colour_of_cpp(language: str, line: str, html: str) -> None:
+    assert line_html(colour(line, language)[0]) == html
+
+
+def test_colours_stand_where_the_names_are_behind_letters_of_two_bytes() -> None:
+    assert line_html(colour("é = 'ü€'; x = 1  # –")[0]) == (
+        'é = <i class="s">\'ü€\'</i>; x = <i class="n">1</i>  <i class="c"># –</i>'
+    )
+    assert line_html(colour("# coding: latin-1\né = 'ü'")[1]) == "é = <i class=\"s\">'ü'</i>"
+
+
 @pytest.mark.parametrize(
     "source",
     [
         "x = '<b>&amp;</b>'",
         "a\u202eb = 1",
+        "s = '\u2066 \x00 \x1b'",
         's = """\n<script>alert(1)</script>\n"""',
         "{{ jinja }} {% raw %}",
         "# <!-- no comment -->",
@@ -98,11 +124,11 @@ def test_no_character_is_lost_or_obeyed(source: str, language: str) -> None:
 
     shown = [line_html(bits) for bits in colour(source, language)]
     assert [html.unescape(TAG.sub("", line)) for line in shown] == [
-        line.replace("\u202e", "[U+202E]") for line in split(source)
+        re.sub("[\u202e\u2066\x00\x1b]", lambda m: f"[U+{ord(m[0]):04X}]", line) for line in split(source)
     ]
     assert not {tag for line in shown for tag in TAG.findall(line)} - {
         "</i>",
-        *(f'<i class="{c}">' for c in "ksqcndpb"),
+        *(f'<i class="{c}">' for c in "ksqcndp"),
     }
 
 

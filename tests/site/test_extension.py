@@ -42,7 +42,7 @@ EXPECTED = [
     ("a line number leads to the source page", '<a class="n" href="../source/demo/demo/main.py.html#L12">12</a>'),
     ("an identifier leads to the step that shows it", 'href="#step-total"'),
     ("an identifier leads to a step of another reading", 'href="../b/scale.html#step-scale"'),
-    ("an identifier outside leads upstream", 'href="https://github.com/example/demo/blob/v1.2.3/demo/other.py#L4"'),
+    ("an identifier outside leads to its source page", 'href="../source/demo/demo/other.py.html#L4"'),
     ("signature and docstring head stand in the title", "Sum of ``values`` &lt;all of them&gt;"),
     (
         "tabs are radio buttons",
@@ -55,7 +55,7 @@ EXPECTED = [
     ("a symbol in prose", '<a class="ann-symbol" href="#step-total" title="def total(values)'),
     ("with its code", "<code>total</code></a>"),
     ("a symbol that is its own text", "<code>demo.maths.total</code></a>"),
-    ("a symbol outside", '<a class="ann-symbol" href="https://github.com/example/demo/blob/v1.2.3/demo/other.py#L4"'),
+    ("a symbol outside", '<a class="ann-symbol" href="../source/demo/demo/other.py.html#L4"'),
     ("a symbol in a note, with plain text", ">a symbol</a>"),
     ("the map of the reading", '<li><a href="#step-run">Scale first</a>'),
     ("code stays out of the search index", '<div class="ann-views" data-search-exclude>'),

@@ -49,19 +49,54 @@ def test_the_text_of_the_file_is_there_whole(workspace: Workspace) -> None:
     assert html.unescape(re.sub(r"<[^>]*>", "", code)) == MAIN
 
 
-def test_only_touched_files_have_a_page(workspace: Workspace, tmp_path: Path) -> None:
-    written = source.write(current(workspace), tmp_path)
-    assert [file.relative_to(tmp_path).as_posix() for file in written] == [
-        "source/demo/demo/main.py.html",
-        "source/demo/demo/maths.py.html",
-    ]
+def addresses(written: list[Path], folder: Path) -> list[str]:
+    return [file.relative_to(folder / "source/demo/demo").as_posix().removesuffix(".html") for file in written]
 
 
-def test_a_page_that_did_not_change_is_left_alone(workspace: Workspace, tmp_path: Path) -> None:
-    (first, *_) = source.write(current(workspace), tmp_path)
-    before = first.stat().st_mtime_ns
-    source.write(current(workspace), tmp_path)
-    assert first.stat().st_mtime_ns == before
+def test_touched_files_have_a_page_then_linked_ones_then_all(workspace: Workspace, tmp_path: Path) -> None:
+    atlas = current(workspace)
+    assert addresses(source.write(atlas, tmp_path), tmp_path) == ["main.py", "maths.py"]
+    upstream = 'href="https://github.com/example/demo/blob/v1.2.3/demo/other.py#L4"'
+    assert upstream in (tmp_path / "source/demo/demo/main.py.html").read_text()
+    atlas.address(atlas.index.definition("demo:demo.other.far"))
+    assert addresses(source.write(atlas, tmp_path), tmp_path) == ["main.py", "maths.py", "other.py"]
+    assert 'href="other.py.html#L4"' in (tmp_path / "source/demo/demo/main.py.html").read_text()
+    atlas.whole = True
+    assert addresses(source.write(atlas, tmp_path), tmp_path) == ["__init__.py", "main.py", "maths.py", "other.py"]
+
+
+def test_other_processes_write_the_same(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "ALONE", 1)
+    monkeypatch.setattr(source, "BATCH", 1)
+    atlas = current(workspace)
+    atlas.whole = True
+    alone, apart = (source.write(atlas, tmp_path / str(jobs), jobs=jobs) for jobs in (1, 2))
+    assert [file.read_text() for file in alone] == [file.read_text() for file in apart]
+    assert len(alone) == 4
+
+
+def test_a_page_made_of_the_same_is_taken_over(workspace: Workspace, tmp_path: Path) -> None:
+    before, site = tmp_path / "before", tmp_path / "site"
+    (first, second) = source.write(current(workspace), before)
+    (taken, _) = source.write(current(workspace), site, before=before)
+    assert taken.samefile(first)
+    reading = workspace.readings / "a/run.md"
+    write(reading, reading.read_text().replace("title: Scale first", "title: Another title"))
+    (anew, kept) = source.write(current(workspace), tmp_path / "third", before=before)
+    assert not anew.samefile(first)
+    assert "Another title" in anew.read_text()
+    assert "Another title" not in first.read_text()
+    assert kept.samefile(second)
+
+
+def test_a_page_is_written_anew_without_harm_to_the_one_it_was_taken_from(workspace: Workspace, tmp_path: Path) -> None:
+    (first, *_) = source.write(current(workspace), tmp_path / "before")
+    source.write(current(workspace), tmp_path / "site", before=tmp_path / "before")
+    text = first.read_text()
+    atlas = current(workspace)
+    atlas.whole = True
+    source.write(atlas, tmp_path / "site")
+    assert first.read_text() == text != (tmp_path / "site/source/demo/demo/main.py.html").read_text()
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_in_one_line(workspace: Workspace, tmp_path: Path) -> None:
@@ -94,7 +129,7 @@ def test_long_files_are_laid_out_in_chunks_and_stay_light(workspace: Workspace) 
 
     build(workspace)
     html = page(workspace)
-    assert html.count('<code style="--n:') == 31
+    assert html.count("<code>") == 31
     lines = re.findall(r'id="L\d+"', html)
     assert len(lines) == len(set(lines)) == MAIN.count("\n") + 2 + 3000
     assert (len(html) - len(text)) / len(text) < 12
