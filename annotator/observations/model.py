@@ -67,6 +67,7 @@ class Observed:
         scenario: digest of the scenario file. steps: step id to the digest of the lines that ran.
         versions: what ran, by name. sizes: of the two runs; values are those of the first.
         files: ``pin:path`` to its statements, by line; only those of steps.
+        order: the steps in the order in which the run came to them.
     """
 
     reading: str
@@ -75,6 +76,7 @@ class Observed:
     versions: Mapping[str, str]
     sizes: tuple[Mapping[str, int], ...]
     files: Mapping[str, tuple[Statement, ...]] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
 
     def at(self, pin: str, path: str) -> Mapping[int, Statement]:
         """The statements of a file by the line they end in."""
@@ -98,7 +100,7 @@ def read(workspace: Workspace, reading: str) -> Observed | None:
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
         files = {name: tuple(map(_statement, rows)) for name, rows in raw.pop("files").items()}
-        return Observed(**{**raw, "sizes": tuple(raw["sizes"]), "files": files})
+        return Observed(**{**raw, "sizes": tuple(raw["sizes"]), "files": files, "order": tuple(raw.get("order", ()))})
     except (ValueError, TypeError, KeyError) as error:
         where, remedy = file.relative_to(workspace.root).as_posix(), f"run `annotator observe {reading}`"
         raise ReadingError(where, expected="observations", found=str(error), remedy=remedy) from error

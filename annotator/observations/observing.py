@@ -128,7 +128,9 @@ def observe(workspace: Workspace, reading: str, *, progress: Progress | None = N
         for key, lines in watched(ran.values()).items()
     }
     steps = {name: one.digest for name, one in ran.items()}
-    seen = Observed(reading, given.digest, steps, versions(workspace, ran.values()), given.sizes, files)
+    seen = Observed(
+        reading, given.digest, steps, versions(workspace, ran.values()), given.sizes, files, order(first, ran)
+    )
     return Done(seen, min(plain), min(run.seconds for run in runs[:-1]))
 
 
@@ -188,6 +190,15 @@ def differentiated(ran: Ran) -> None:
 def reached(file: File, one: Anchor) -> bool:
     """Whether a statement of a step ran."""
     return any(one.first <= shape.first <= one.last for shape in file.ran)
+
+
+def order(files: Mapping[Key, File], ran: Mapping[str, Anchor]) -> tuple[str, ...]:
+    """The steps in the order in which their first statements began."""
+    began = {
+        name: min(n for shape, n in files[one.pin, one.path].begun.items() if one.first <= shape.first <= one.last)
+        for name, one in ran.items()
+    }
+    return tuple(sorted(began, key=began.__getitem__))
 
 
 def statements(one: File, two: File, sizes: Sequence[Mapping[str, int]], lines: Collection[int]) -> Iterator[Statement]:

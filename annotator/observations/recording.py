@@ -7,6 +7,7 @@ names it binds, the tensor that a method ending in ``_`` changes, the value it r
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -47,11 +48,15 @@ class Ran:
 
 @dataclass
 class File:
-    """A watched file: the lines that are watched, and the statements on them by each of their lines."""
+    """A watched file: the lines that are watched, the statements on them by each of their lines, and what ran.
+
+    ``begun`` numbers statements, over all files, in the order in which they first began.
+    """
 
     lines: frozenset[int]
     shapes: Mapping[int, Shape]
     ran: dict[Shape, Ran] = field(default_factory=dict)
+    begun: dict[Shape, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, source: str, lines: Iterable[int]) -> File:
@@ -152,6 +157,7 @@ class Recorder:
     def __init__(self, files: Mapping[str, File]) -> None:
         self.files, self.names = files, {Path(file).name for file in files}
         self.codes: dict[CodeType, File | None] = {}
+        self.clock = itertools.count()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -170,7 +176,7 @@ class Recorder:
             file = self.codes[code]
         except KeyError:
             file = self.codes[code] = self.watched(code)
-        return Frame(file).trace if file is not None else None
+        return Frame(file, self.clock).trace if file is not None else None
 
     def watched(self, code: CodeType) -> File | None:
         """The file of a code object, if the code has a watched line; a comprehension is part of its statement."""
@@ -184,8 +190,8 @@ class Recorder:
 class Frame:
     """One running function: the statement that runs, which is finished when another begins."""
 
-    def __init__(self, file: File) -> None:
-        self.file = file
+    def __init__(self, file: File, clock: Iterator[int]) -> None:
+        self.file, self.clock = file, clock
         self.running: Shape | None = None
         self.at = -1
 
@@ -197,6 +203,8 @@ class Frame:
             if shape is not self.running or frame.f_lasti <= self.at:  # back in the code: a loop, not a longer line
                 self.finish(frame, frame.f_lineno)
                 self.running = shape
+                if shape and shape not in self.file.begun:
+                    self.file.begun[shape] = next(self.clock)
             self.at = frame.f_lasti
         elif event == "return":
             self.finish(frame, 0, argument)

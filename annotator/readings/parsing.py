@@ -19,8 +19,9 @@ import yaml
 from annotator.errors import ReadingError, did_you_mean, near_matches
 from annotator.workspace import Workspace
 
-OPTIONS = ("from", "to", "contract", "minimal", "id", "title")
-"""What a step may say about itself beside its symbol."""
+OPTIONS = ("from", "to", "contract", "minimal", "id", "title", "runs", "fold")
+"""What a step may say about itself beside its symbol. ``runs`` names the process that executes it (driver, worker,
+engine); ``fold: none`` keeps its plumbing in sight, because the note is about it."""
 
 _HEAD = re.compile(r"[ ]{0,3}(/{3,})[ ]*([\w-]+)[ ]*(?:\|[ ]*(.*?)[ ]*)?")
 _CLOSE = re.compile(r"[ ]{0,3}(/{3,})[ ]*")
@@ -268,6 +269,10 @@ def _one_option(name: object, value: yaml.Node, seen: Mapping[str, str], place: 
         raise ReadingError(place, expected=f"text for {name!r}", found=found)
     if value.tag != "tag:yaml.org,2002:str":
         raise ReadingError(place, expected=f"text for {name!r}", found=value.value, remedy="put it in quotes")
+    if name == "fold" and value.value != "none":
+        raise ReadingError(
+            place, expected="'none' for 'fold'", found=repr(value.value), remedy="leave it out to fold plumbing"
+        )
     if name == "id" and not _ID.fullmatch(value.value):
         raise ReadingError(place, expected="an id of letters, digits, '-' and '_'", found=repr(value.value))
 

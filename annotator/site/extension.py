@@ -21,6 +21,7 @@ from pymdownx.blocks import BlocksExtension
 from pymdownx.blocks.block import Block, type_any
 
 from annotator.errors import ReadingError
+from annotator.readings.parsing import OPTIONS
 from annotator.site import atlas as maps
 from annotator.site import code, step
 from annotator.workspace import Workspace
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from annotator.readings import Reading
     from annotator.site.atlas import Atlas, Place
 
-OPTIONS = ("from", "to", "contract", "minimal", "id", "title")
 _TAGS = re.compile(r"<[^>]*>")
 _REFERENCE = r"\[(?P<text>[^\[\]]+)\]\[(?P<symbol>[A-Za-z_][\w.:-]*)?\]"
 
@@ -94,7 +94,11 @@ class StepBlock(Block):  # type: ignore[misc]
         render: Render = self.config["render"]
         place = self.place = render.next(self.argument)
         if place.number == 1:
-            _raw(self.md, SubElement(parent, "div", {"class": "ann-map-place"}), step.overview(render.places))
+            _raw(
+                self.md,
+                SubElement(parent, "div", {"class": "ann-map-place"}),
+                step.overview(render.atlas, render.places),
+            )
         section = SubElement(parent, "section", {"class": "ann-step"})
         self.note = SubElement(section, "div", {"class": "ann-note"})
         SubElement(self.note, "h3", {"id": place.id}).text = place.title

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from annotator.observations.model import Statement, scenario_digest, stale
+from annotator.readings.essence import folds
 from annotator.site import code, minimal, proof
 from annotator.site.atlas import Atlas, Place, Source, relative, source_address
 
@@ -33,6 +34,14 @@ class Line:
     id: str
     html: str
     ran: Statement | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Lines shown together; with a ``title`` they are folded away behind it."""
+
+    lines: list[Line]
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,23 +70,46 @@ def body(atlas: Atlas, place: Place) -> str:
     return _render("step.html", place=place, views=list(_views(atlas, place)))
 
 
-def overview(places: Iterable[Place]) -> str:
-    """The map of a reading: its steps in order, each a link."""
-    return _render("map.html", places=list(places))
+@dataclass(frozen=True)
+class Stop:
+    """A step on the map: its place, and the steps whose code its function calls."""
+
+    place: Place
+    calls: list[Place]
+
+
+def overview(atlas: Atlas, places: Iterable[Place]) -> str:
+    """The map of a reading: its steps in order, each a link, with its file, the process that runs it and the steps that
+    its function calls. Where a recorded run came to the steps in another order, that order is shown too.
+    """
+    stops = [Stop(place, _called(atlas, place)) for place in places]
+    seen = atlas.observed(stops[0].place.step.reading) if stops else None
+    by_id = {stop.place.step.id: stop.place for stop in stops}
+    ran = [by_id[name] for name in seen.order if name in by_id] if seen else []
+    return _render("map.html", stops=stops, ran=ran if ran != sorted(ran, key=lambda one: one.number) else [])
+
+
+def _called(atlas: Atlas, place: Place) -> list[Place]:
+    """The steps, of other functions, that show a function which the function of this step uses by name."""
+    others, own = atlas.places[place.step.reading], place.step.symbol
+    if next(one for one in others if one.step.symbol == own) != place:
+        return []  # said once for a function, not once for each of its steps
+    source, (first, last) = atlas.source(place.anchor.pin, place.anchor.path), place.anchor.within
+    lines = range(first, last + 1)
+    head = next((line for line in lines if not source.lines[line - 1].lstrip().startswith("@")), first)
+    used = {link.target.symbol for line in lines[head - first :] for link in source.links.get(line, ()) if link.target}
+    return [one for one in others if one.step.symbol != own and one.step.symbol in used]
 
 
 def _views(atlas: Atlas, place: Place) -> Iterator[View]:
-    yield View(
-        "reference",
-        "Reference",
-        _observed(atlas, place)
-        + _render("code.html", lines=_reference(atlas, place), name=place.step.symbol, caption=""),
-    )
+    parts = _folded(atlas, place, _reference(atlas, place))
+    code_html = _render("code.html", parts=parts, name=place.step.symbol, caption="")
+    yield View("reference", "Reference", _observed(atlas, place) + code_html)
     wanted = place.step.options.get("minimal")
     for backend in minimal.BACKENDS if wanted else ():
         shown = minimal.function(atlas.workspace, str(wanted), backend, place.step.place("minimal"))
         name = f"{shown.path}:{shown.first}"
-        html = _render("code.html", lines=_minimal(atlas, place, shown), name=name, caption=name)
+        html = _render("code.html", parts=[Part(_minimal(atlas, place, shown))], name=name, caption=name)
         yield View(backend, _TITLES[backend], html)
     contract = place.step.options.get("contract")
     if contract:
@@ -114,6 +146,19 @@ def _reference(atlas: Atlas, place: Place) -> list[Line]:
         )
         for number in range(a.first, a.last + 1)
     ]
+
+
+def _folded(atlas: Atlas, place: Place, lines: list[Line]) -> list[Part]:
+    """The lines of a step in parts: what it computes, and plumbing folded away."""
+    source = atlas.source(place.anchor.pin, place.anchor.path)
+    if source.language != "python" or place.step.options.get("fold") == "none":
+        return [Part(lines)]
+    parts, start, first = [], 0, place.anchor.first
+    for fold in folds("\n".join(source.lines), first, place.anchor.last):
+        end = fold.last - first + 1
+        parts += [Part(lines[start : fold.first - first]), Part(lines[fold.first - first : end], fold.title)]
+        start = end
+    return [part for part in [*parts, Part(lines[start:])] if part.lines]
 
 
 def _ran(atlas: Atlas, place: Place) -> Mapping[int, Statement]:

@@ -84,6 +84,19 @@ def test_a_line_that_raises_made_nothing(tmp_path: Path) -> None:
     assert 26 not in seen
 
 
+def test_statements_are_numbered_as_they_begin(tmp_path: Path) -> None:
+    code = "def outer():\n    return inner()\n\n\ndef inner():\n    return 1\n"
+    path = tmp_path / "order.py"
+    path.write_text(code)
+    module = ModuleType("order")
+    exec(compile(code, str(path), "exec"), module.__dict__)
+    file = File.of(code, range(1, 7))
+    with Recorder({str(path.resolve()): file}).watching():
+        module.__dict__["outer"]()
+    assert [shape.first for shape in sorted(file.begun, key=file.begun.__getitem__)] == [2, 6]
+    assert [shape.first for shape in file.ran] == [6, 2], "they end the other way round"
+
+
 def test_the_trace_function_of_before_is_put_back(tmp_path: Path) -> None:
     before = sys.gettrace()
     record(tmp_path, "other()", range(1, 3))

@@ -6,7 +6,10 @@ from html.parser import HTMLParser
 import pytest
 from markdown import Markdown
 
+from annotator import observations
 from annotator.errors import PinError, ReadingError
+from annotator.index import build as index
+from annotator.observations import Observed
 from annotator.workspace import Workspace
 
 from .conftest import SECOND, write
@@ -74,6 +77,33 @@ def test_front_matter_may_be_there_or_not(workspace: Workspace) -> None:
 def test_the_common_indentation_is_dropped(workspace: Workspace) -> None:
     (code,) = re.findall(r'<span class="l" id="step-run-L11">.*?<code>(.*?)\n</code>', render(workspace), re.DOTALL)
     assert code.startswith("scaled = ")
+
+
+def test_plumbing_is_folded_unless_the_step_is_about_it(workspace: Workspace) -> None:
+    file = workspace.tree("demo") / "demo/main.py"
+    checks = "    assert values\n    assert len(values) < 9\n    scaled"
+    write(file, file.read_text(encoding="utf-8").replace("    scaled", checks, 1))
+    index(workspace)
+    edit(workspace, 'from: "scaled', 'from: "assert values"\n    to: "scaled')
+    edit(workspace, '\n    to: "return total(scaled)"', "")
+    (fold,) = re.findall(r"<details.*?</details>", render(workspace), re.DOTALL)
+    assert "<summary>2 lines: checks</summary>" in fold
+    assert 'id="step-run-L11"' in fold
+    assert 'id="step-run-L13"' not in fold
+    edit(workspace, "    id: run\n", "    id: run\n    fold: none\n")
+    assert "<details" not in render(workspace)
+
+
+def test_the_map_tells_calls_processes_and_the_order_of_a_run(workspace: Workspace) -> None:
+    edit(workspace, "    id: total\n", "    id: total\n    runs: worker\n")
+    (plan,) = re.findall(r'<nav class="ann-map".*?</nav>', render(workspace), re.DOTALL)
+    assert 'calls <a href="#step-total" title="total">2</a>' in plan
+    assert plan.count(">calls ") == 1
+    assert '<span class="ann-runs">worker</span>' in plan
+    assert "another order" not in plan
+    for order, shown in ((("total", "run"), True), (("run", "total"), False)):
+        observations.write(workspace, Observed("a/run", "x", {}, {}, ({"n": 1}, {"n": 2}), {}, order))
+        assert ("another order" in render(workspace)) == shown
 
 
 def test_a_step_without_other_views_has_no_tabs(workspace: Workspace) -> None:

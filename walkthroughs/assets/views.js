@@ -24,6 +24,10 @@
     window.scrollBy(0, step.getBoundingClientRect().top - before); // steps above changed their height
   });
 
+  // A line that is linked to is seen, folded away or not
+  const unfold = () => document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest("details")?.setAttribute("open", "");
+  addEventListener("hashchange", unfold);
+
   // Steps
   const heads = () => [...document.querySelectorAll(".ann-step h3[id]")];
   const title = (head) => head.firstChild.textContent;
@@ -89,6 +93,7 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     document.querySelector(".md-search")?.setAttribute("aria-label", "Search"); // the theme's dialog has no name
+    unfold();
     if (kept("view")) choose(kept("view"));
     if (kept("v")) flip("v", kept("v") === "on");
     if (kept("g")) flip("g", kept("g") === "on");
