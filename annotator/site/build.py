@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from annotator.errors import AnnotatorError, SiteError
 from annotator.pins import Progress
-from annotator.site import links, source
+from annotator.site import links, policy, source
 from annotator.site.atlas import current
 from annotator.workspace import Workspace
 
@@ -43,6 +43,7 @@ def build(workspace: Workspace, *, strict: bool = True, full: bool = False, prog
         with _reported(workspace) as warnings:
             _mkdocs(_config(workspace, warnings, strict=strict, site_dir=str(made)))
         _search_without_server(made)
+        policy.enforce(made)
         source.write(current(workspace), made, progress, before=workspace.site)
         if strict:
             _refuse(warnings, made)
@@ -196,7 +197,7 @@ def _reported(workspace: Workspace) -> Iterator[list[str]]:
 def _refuse(warnings: list[str], site: Path) -> None:
     found = [
         *warnings,
-        *(f"{p.place}: {p.message}" for p in links.dead_links(site) + links.outside_resources(site)),
+        *(f"{p.place}: {p.message}" for p in links.problems(site)),
     ]
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""

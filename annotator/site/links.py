@@ -1,7 +1,8 @@
-"""What the built pages point at: dead links, and anything that a browser would fetch from elsewhere.
+"""What is wrong with built pages: dead links, what a browser would fetch from elsewhere, what the policy would silence.
 
 Apart from building, so that ``annotator check`` and tests can look at a site that was built before. Pages are read
 with one pattern for tags instead of a parser: a source page holds thousands of links and is checked in milliseconds.
+Each is read once and its text is not kept, because a whole site is a gigabyte.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote
 
 from annotator.readings import Problem
+from annotator.site.policy import POLICY, is_data
 
 _HIDDEN = re.compile(r"<!--.*?-->|<(script|style)\b([^>]*)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 _TAG = re.compile(r"""<([a-zA-Z][\w-]*)((?:[^<>"']|"[^"]*"|'[^']*')*)>""")
@@ -33,55 +34,80 @@ _FETCHED_RELATIONS = re.compile(
 
 @dataclass(frozen=True)
 class Page:
-    """A built page: its address, and its file. Its text is not kept: a whole site is a gigabyte."""
+    """A built page: what matters of its tags.
+
+    Attributes:
+        address: where it is. ids: what a fragment may name, but for lines.
+        lines: the last line of a source page, each of which has an id; 0 elsewhere.
+        links: all that it points at or loads, but links to its own ids that are alive.
+        loads: what a browser would fetch from another host.
+        inline: what the content security policy would silence.
+    """
 
     address: str
-    file: Path
+    ids: frozenset[str]
+    lines: int
+    links: tuple[str, ...]
+    loads: tuple[str, ...]
+    inline: tuple[str, ...]
 
-    def tags(self) -> Iterator[tuple[str, dict[str, str]]]:
-        """Every opening tag with its attributes; scripts and styles keep theirs and lose their content."""
-        shown = _HIDDEN.sub(lambda m: f"<{m[1]}{m[2]}>" if m[1] else "", self.file.read_text(encoding="utf-8"))
-        return ((m[1].lower(), _attributes(m[2])) for m in _TAG.finditer(shown))
-
-    @cached_property
-    def ids(self) -> tuple[frozenset[str], int]:
-        """What a fragment may name, and the last line of a source page, which has an id for each (0 elsewhere)."""
-        named = [value for _, tag in self.tags() for key in ("id", "name") if (value := tag.get(key))]
-        lines = {int(value[1:]) for value in named if _LINE.fullmatch(value)}
-        last = max(lines, default=0)
-        if last != len(lines):
-            return frozenset(named), 0
-        return frozenset(value for value in named if not _LINE.fullmatch(value)), last
+    @classmethod
+    def read(cls, address: str, text: str) -> Page:
+        """The page with that text."""
+        shown = _HIDDEN.sub(lambda m: f"<{m[1]}{m[2]}>" if m[1] else "", text)
+        tags = [(m[1].lower(), _attributes(m[2])) for m in _TAG.finditer(shown)]
+        ids, lines = _ids(tags)
+        found = dict.fromkeys(value for _, tag in tags for key, value in tag.items() if key in _LINKS)
+        links = tuple(link for link in found if link[:1] != "#" or not _named(unquote(link[1:]), ids, lines))
+        return cls(address, ids, lines, links, tuple(_loads(tags)), tuple(_inline(tags)))
 
     def has(self, fragment: str) -> bool:
         """Whether something on the page has that id."""
-        named, last = self.ids
-        return fragment in named or bool(_LINE.fullmatch(fragment) and int(fragment[1:]) <= last)
-
-    def links(self) -> Iterator[str]:
-        """Every address that the page points at or loads."""
-        for _, attributes in self.tags():
-            yield from (value for key, value in attributes.items() if key in _LINKS)
+        return _named(fragment, self.ids, self.lines)
 
 
-def dead_links(site: Path) -> list[Problem]:
+Tags = list[tuple[str, dict[str, str]]]
+
+
+def problems(site: Path) -> list[Problem]:
+    """All that is wrong with the pages of a built site."""
+    known = pages(site)
+    return [*dead_links(site, known), *outside_resources(site, known), *silenced(site, known)]
+
+
+def pages(site: Path) -> dict[str, Page]:
+    """Every page of a built site by its address."""
+    names = {file.relative_to(site).as_posix(): file for file in sorted(site.rglob("*.html"))}
+    return {name: Page.read(name, file.read_text(encoding="utf-8")) for name, file in names.items()}
+
+
+def dead_links(site: Path, known: dict[str, Page] | None = None) -> list[Problem]:
     """Every internal link of the built site whose page, file or fragment is missing; others are not followed."""
-    pages = _pages(site)
+    known = known or pages(site)
     files: dict[str, bool] = {}
     return [
         Problem(f"site/{page.address}", f"expected a live link, found {link!r}: {why}")
-        for page in pages.values()
-        for link in dict.fromkeys(page.links())
-        if not _SCHEME.match(link) and (why := _why_dead(link, page, pages, site, files))
+        for page in known.values()
+        for link in page.links
+        if not _SCHEME.match(link) and (why := _why_dead(link, page, known, site, files))
     ]
 
 
-def outside_resources(site: Path) -> list[Problem]:
+def silenced(site: Path, known: dict[str, Page] | None = None) -> list[Problem]:
+    """What the content security policy would silence, and pages without one."""
+    return [
+        Problem(f"site/{page.address}", f"expected a page that its policy lets be, found {what}")
+        for page in (known or pages(site)).values()
+        for what in page.inline
+    ]
+
+
+def outside_resources(site: Path, known: dict[str, Page] | None = None) -> list[Problem]:
     """Everything that opening a page would fetch from another host: scripts, styles, fonts, images; not links."""
     found = [
         Problem(f"site/{page.address}", f"expected no request to another host, found {url!r}")
-        for page in _pages(site).values()
-        for url in _loads(page)
+        for page in (known or pages(site)).values()
+        for url in page.loads
     ]
     for sheet in sorted(site.rglob("*.css")):
         urls = (a or b for a, b in _CSS_URL.findall(sheet.read_text(encoding="utf-8")))
@@ -92,8 +118,20 @@ def outside_resources(site: Path) -> list[Problem]:
     return found
 
 
-def _loads(page: Page) -> Iterator[str]:
-    for tag, attributes in page.tags():
+def _ids(tags: Tags) -> tuple[frozenset[str], int]:
+    """The ids of a page, and the last line if each line up to it has one."""
+    named = {value for _, tag in tags for key in ("id", "name") if (value := tag.get(key))}
+    lines = {value for value in named if _LINE.fullmatch(value)}
+    last = max((int(value[1:]) for value in lines), default=0)
+    return (frozenset(named - lines), last) if last == len(lines) else (frozenset(named), 0)
+
+
+def _named(fragment: str, ids: frozenset[str], lines: int) -> bool:
+    return fragment in ids or bool(_LINE.fullmatch(fragment) and int(fragment[1:]) <= lines)
+
+
+def _loads(tags: Tags) -> Iterator[str]:
+    for tag, attributes in tags:
         url = attributes.get("href", "")
         if tag == "link" and _REMOTE.match(url) and _FETCHED_RELATIONS.search(attributes.get("rel", "")):
             yield url
@@ -103,9 +141,16 @@ def _loads(page: Page) -> Iterator[str]:
             )
 
 
-def _pages(site: Path) -> dict[str, Page]:
-    files = sorted(site.rglob("*.html"))
-    return {name: Page(name, file) for file in files for name in [file.relative_to(site).as_posix()]}
+def _inline(tags: Tags) -> Iterator[str]:
+    """Scripts, styles and handlers that stand in a page itself, and links that are scripts."""
+    if not any(tag == "meta" and attributes.get("content") == POLICY for tag, attributes in tags):
+        yield "none"
+    for tag, attributes in tags:
+        yield from (f"{name}= in <{tag}>" for name in attributes if name == "style" or name.startswith("on"))
+        if tag == "style" or (tag == "script" and "src" not in attributes and not is_data(attributes.get("type", ""))):
+            yield f"<{tag}> with content"
+        if attributes.get("href", "").lower().startswith("javascript:"):
+            yield f"a script in the link of <{tag}>"
 
 
 def _attributes(text: str) -> dict[str, str]:

@@ -26,6 +26,7 @@ from annotator.index import Index
 from annotator.pins import Progress
 from annotator.site import code, step
 from annotator.site.atlas import Atlas, Place, Source, relative, source_address
+from annotator.site.policy import POLICY
 
 if TYPE_CHECKING:
     from annotator.index import Definition, Link
@@ -97,6 +98,7 @@ def page(atlas: Atlas, pin: str, path: str) -> str:
         .render(
             pin=atlas.lock[pin],
             path=path,
+            policy=POLICY,
             made_of=made_of(atlas, pin, path),
             count=len(source.lines),
             permalink=atlas.permalink(pin, path),
@@ -139,7 +141,7 @@ def _take_over(atlas: Atlas, site: Path, before: Path, pin: str, path: str) -> b
     old, new = (folder / source_address(pin, path) for folder in (before, site))
     try:
         with open(old, "rb") as stream:
-            found = _MADE_OF.search(stream.read(1000))
+            found = _MADE_OF.search(stream.read(1500))
         if not found or found[1].decode() != made_of(atlas, pin, path):
             return False
         if old != new:

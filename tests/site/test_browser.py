@@ -71,9 +71,8 @@ def page(browser: Any) -> Iterator[Any]:
 @pytest.mark.parametrize("name", KINDS)
 def test_no_page_is_wider_than_its_window_or_asks_others(name: str, page: Any, address: str) -> None:
     asked: list[str] = []
-    failed: list[str] = []
+    failed = complaints(page)
     page.on("request", lambda request: asked.append(request.url))
-    page.on("pageerror", lambda error: failed.append(str(error)))
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         page.goto(f"{address}/{name}.html")
@@ -83,9 +82,50 @@ def test_no_page_is_wider_than_its_window_or_asks_others(name: str, page: Any, a
     assert failed == []
 
 
+def complaints(page: Any) -> list[str]:
+    """What a page will complain of from now on: errors of its scripts, and what its security policy refuses."""
+    told: list[str] = []
+    page.on("pageerror", lambda error: told.append(str(error)))
+    page.on("console", lambda line: told.append(line.text) if "Content Security Policy" in line.text else None)
+    return told
+
+
+ADD = "document.body.insertAdjacentHTML('beforeend', '{}')"
+FAULTS = {
+    "script-src": "const s = document.createElement('script'); s.text = 'window.ran = 1'; document.body.append(s)",
+    "script-src-attr": ADD.format('<img src="nothing.png" onerror="window.ran = 1">'),
+    "style-src-attr": ADD.format('<p style="color: red">'),
+    "img-src": ADD.format('<img src="http://127.0.0.2:9/a.png">'),
+    "connect-src": "fetch('http://127.0.0.2:9/a.json').catch(() => 0)",
+}
+
+
+@pytest.mark.parametrize("directive", FAULTS)
+@pytest.mark.parametrize("name", ["index", "source/trl/trl/trainer/dpo_trainer.py"])
+def test_what_the_policy_forbids_is_refused_and_told(name: str, directive: str, page: Any, address: str) -> None:
+    page.goto(f"{address}/{name}.html")
+    told = complaints(page)
+    page.evaluate(f"() => {{ {FAULTS[directive]} }}")
+    page.wait_for_timeout(300)
+    assert told
+    assert directive.removesuffix("-attr") in told[0]
+    assert page.evaluate("window.ran") is None
+
+
+def test_search_works_under_the_policy_on_a_server_and_from_a_folder(page: Any, address: str) -> None:
+    for place in (address, SITE.as_uri()):
+        told = complaints(page)
+        page.goto(f"{place}/index.html")
+        page.locator("input.md-search__input").click()
+        page.keyboard.type("gradient")
+        page.locator(".md-search-result__item").first.wait_for()
+        assert told == []
+
+
 def test_a_page_that_is_too_wide_is_told(page: Any, address: str) -> None:
     page.goto(f"{address}/index.html")
-    page.evaluate("document.body.innerHTML += '<div style=\"width: 3000px; height: 1px\"></div>'")
+    page.evaluate("document.body.append(document.createElement('div'))")
+    page.evaluate("document.body.lastChild.style.cssText = 'width: 3000px; height: 1px'")
     assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") > 0
 
 
