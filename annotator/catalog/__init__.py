@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
+from annotator.catalog._formulas import FORMULAS, Formula
 from annotator.contracts.model import Contract
 from annotator.errors import ContractError, did_you_mean, near_matches
 
@@ -30,3 +31,15 @@ def contract(name: str) -> Contract:
     module = importlib.import_module(f"annotator.catalog.{name.replace('-', '_')}")
     found: Contract = module.CONTRACT
     return found
+
+
+def formula(name: str) -> Formula:
+    """The formula of a contract, for a page.
+
+    Raises:
+        ContractError: none is written.
+    """
+    if name not in FORMULAS:
+        remedy = "write it in annotator/catalog/_formulas.py"
+        raise ContractError(name, expected="a formula of the contract", found="none", remedy=remedy)
+    return FORMULAS[name]

@@ -19,6 +19,8 @@ import yaml
 from annotator.errors import ReadingError, did_you_mean, near_matches
 from annotator.workspace import Workspace
 
+BLOCKS = ("step", "contract", "concepts")
+"""The blocks that are ours: an anchor with its note, the page of a contract, and the map of all contracts."""
 OPTIONS = ("from", "to", "contract", "minimal", "id", "title", "runs", "fold")
 """What a step may say about itself beside its symbol. ``runs`` names the process that executes it (driver, worker,
 engine); ``fold: none`` keeps its plumbing in sight, because the note is about it."""
@@ -202,8 +204,8 @@ def _close(lines: list[str], live: list[bool], start: int, slashes: int, path: s
 
 
 def _known(name: str, place: str) -> None:
-    near = near_matches(name.lower(), ["step"])
-    if near and name.lower() != "step":
+    near = near_matches(name.lower(), BLOCKS)
+    if near and name.lower() not in BLOCKS:
         raise ReadingError(place, expected="a block's name", found=repr(name), remedy=did_you_mean(near))
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from annotator.workspace import Workspace
 
 _DOCUMENTS = re.compile(r"^::: ([\w.]+)[ ]*$", re.MULTILINE)
+_METHOD = re.compile(r"^/// contract \| ([\w-]+)[ ]*$", re.MULTILINE)
 _FRONT_MATTER = re.compile(r"-{3}[ \t]*\n.*?\n(?:\.{3}|-{3})[ \t]*\n", re.DOTALL)
 
 
@@ -127,6 +128,11 @@ class Atlas:
     def documented(self) -> Mapping[str, str]:
         """The page that documents a module of our own with mkdocstrings (``::: minimal.x``)."""
         return {name: page_address(r.path) for r in self.pages.values() for name in _DOCUMENTS.findall(r.text)}
+
+    @cached_property
+    def methods(self) -> Mapping[str, str]:
+        """The page of a contract (``/// contract | x``), by the contract's name."""
+        return {name: page_address(r.path) for r in self.pages.values() for name in _METHOD.findall(r.text)}
 
     def source(self, pin: str, path: str) -> Source:
         """A pinned file, read, coloured and resolved; kept while the atlas lives if steps show it.

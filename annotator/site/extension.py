@@ -1,4 +1,4 @@
-"""The Python-Markdown extension: the block ``step``, and references to symbols in prose.
+"""The Python-Markdown extension: blocks ``step``, ``contract`` and ``concepts``, and references to symbols in prose.
 
 The only thing that MkDocs and Zensical both run, so everything a reading needs at render time is here and no hook or
 plugin is used. Neither engine tells an extension which page it renders; the page is known by the digest of its text.
@@ -23,7 +23,7 @@ from pymdownx.blocks.block import Block, type_any
 from annotator.errors import ReadingError
 from annotator.readings.parsing import OPTIONS
 from annotator.site import atlas as maps
-from annotator.site import code, step
+from annotator.site import code, sections, step
 from annotator.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -63,21 +63,26 @@ class Render:
         """The steps of the page."""
         return self.atlas.places[self.reading.path] if self.reading else ()
 
+    def known(self, asked: str) -> Reading:
+        """The page that is rendered, which the block ``asked`` needs to know.
+
+        Raises:
+            ReadingError: the text is no page of the workspace.
+        """
+        if self.reading is None:
+            found, remedy = "text that is none", "save the page"
+            raise ReadingError(asked, expected="a page under walkthroughs/", found=found, remedy=remedy)
+        return self.reading
+
     def next(self, symbol: str) -> Place:
         """The step that the next block is.
 
         Raises:
             ReadingError: the text is no page of the workspace, or its steps are not those that were parsed.
         """
-        if self.reading is None:
-            raise ReadingError(
-                f"step | {symbol}",
-                expected="a page under walkthroughs/",
-                found="text that is none",
-                remedy="save the page",
-            )
+        reading = self.known(f"step | {symbol}")
         if self.done >= len(self.places) or self.places[self.done].step.symbol != symbol:
-            raise ReadingError(self.reading.path, expected="the steps as parsed", found=f"another step, {symbol}")
+            raise ReadingError(reading.path, expected="the steps as parsed", found=f"another step, {symbol}")
         self.done += 1
         return self.places[self.done - 1]
 
@@ -113,6 +118,50 @@ class StepBlock(Block):  # type: ignore[misc]
         """The note has ended: the code follows."""
         render: Render = self.config["render"]
         _raw(self.md, SubElement(block, "div", {"class": "ann-side"}), step.body(render.atlas, self.place))
+
+
+class ContractBlock(Block):  # type: ignore[misc]
+    """``/// contract | name``: the page of a contract below its lead, which is the block's own text."""
+
+    NAME = "contract"
+    ARGUMENT = True
+
+    def on_create(self, parent: Element) -> Element:
+        """The lead, which Markdown fills."""
+        render: Render = self.config["render"]
+        page = render.known(self.argument)
+        self.contract = sections.contract_of(self.argument, page.path, page.title)
+        whole = SubElement(parent, "div", {"class": "ann-method"})
+        self.lead = SubElement(whole, "div", {"class": "ann-lead"})
+        return whole
+
+    def on_add(self, block: Element) -> Element:
+        """The block's text is the lead."""
+        return self.lead
+
+    def on_end(self, block: Element) -> None:
+        """The lead has ended: all that is gathered follows."""
+        render: Render = self.config["render"]
+        page = str(render.page)
+        _raw(self.md, SubElement(block, "div"), sections.about(render.atlas, self.contract, page))
+        for section in sections.sections(render.atlas, self.contract, page):
+            SubElement(block, "h2", {"id": section.id}).text = section.title
+            _raw(self.md, SubElement(block, "div", {"class": f"ann-part ann-{section.id}"}), section.html)
+
+
+class ConceptsBlock(Block):  # type: ignore[misc]
+    """``/// concepts``: the map of all contracts by library."""
+
+    NAME = "concepts"
+    ARGUMENT = False
+
+    def on_create(self, parent: Element) -> Element:
+        """The map."""
+        render: Render = self.config["render"]
+        page = render.known("concepts")
+        whole = SubElement(parent, "div", {"class": "ann-method"})
+        _raw(self.md, SubElement(whole, "div"), sections.concepts(render.atlas, maps.page_address(page.path)))
+        return whole
 
 
 class _Begin(Preprocessor):
@@ -194,7 +243,8 @@ class SiteExtension(BlocksExtension):  # type: ignore[misc]
         """Called by pymdownx for every converter."""
         root = self.getConfig("root")
         render = Render(root if isinstance(root, Workspace) else Workspace.find(Path(root)) if root else None)
-        block_mgr.register(StepBlock, {"render": render})
+        for block in (StepBlock, ContractBlock, ConceptsBlock):
+            block_mgr.register(block, {"render": render})
         md.preprocessors.register(_Begin(md, render), "annotator-begin", 1000)
         md.inlinePatterns.register(_Symbols(md, render), "annotator-symbols", 172)
         md.postprocessors.register(_AllSteps(md, render), "annotator-steps", 0)

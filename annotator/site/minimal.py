@@ -52,6 +52,21 @@ def function(workspace: Workspace, dotted: str, backend: str, place: str) -> Fun
     return Function(path, name, first, lines, {n: _doc(d) for n, d in defined.items() if not n.startswith("_")})
 
 
+def whole(workspace: Workspace, path: str) -> Function:
+    """A file of ``minimal/``, all of it, without a name of its own.
+
+    Raises:
+        ReadingError: there is no such file.
+    """
+    try:
+        text = (workspace.root / path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ReadingError(path, expected="a file of minimal/", found="none") from error
+    defined = [node for node in ast.parse(text).body if isinstance(node, Named)]
+    public = {node.name: _doc(node) for node in defined if not node.name.startswith("_")}
+    return Function(path, "", 1, tuple(text.rstrip("\n").split("\n")), public)
+
+
 Named = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 

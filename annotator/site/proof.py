@@ -1,19 +1,22 @@
 """The proof card of a contract: what was recorded, on which device, and what is stale or missing.
 
-Apart from the step because contract pages will show the same card. Reads recorded proofs; runs nothing.
+Apart from the step because the page of a contract shows the same card. Reads recorded proofs; runs nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from annotator import catalog
 from annotator.contracts import proofs
 from annotator.contracts.model import Contract
 from annotator.errors import ContractError, ReadingError
 from annotator.workspace import Workspace
+
+if TYPE_CHECKING:
+    from annotator.site.atlas import Atlas
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,14 @@ class Card:
         held = sum(not row.stale for row in self.rows)
         return f"{held} of {len(self.rows)} results hold, on {devices}: {names}."
 
+    @property
+    def short(self) -> str:
+        """The same in a cell of a table."""
+        devices = ", ".join(dict.fromkeys(row.device for row in self.rows))
+        if self.problems:
+            return self.problems[0].partition(":")[0].rstrip(".").lower()
+        return f"holds on {devices}"
+
 
 def card(workspace: Workspace, name: str, place: str) -> Card:
     """The card of a contract.
@@ -70,6 +81,13 @@ def card(workspace: Workspace, name: str, place: str) -> Card:
     facts = tuple(_facts(entry for entry, _ in entries))
     command = f"annotator conform {name}"
     return Card(name, contract.title, command, rows, tuple(_problems(rows, missing)), tuple(_remarks(rows)), facts)
+
+
+def cached(atlas: Atlas, name: str, place: str) -> Card:
+    """`card`, made once: steps and pages share it, and staleness costs a look at every pinned symbol."""
+    if name not in atlas.cards:
+        atlas.cards[name] = card(atlas.workspace, name, place)
+    return atlas.cards[name]
 
 
 def recorded(workspace: Workspace, contract: Contract) -> list[tuple[Mapping[str, Any], str]]:

@@ -109,12 +109,13 @@ def _views(atlas: Atlas, place: Place) -> Iterator[View]:
     for backend in minimal.BACKENDS if wanted else ():
         shown = minimal.function(atlas.workspace, str(wanted), backend, place.step.place("minimal"))
         name = f"{shown.path}:{shown.first}"
-        html = _render("code.html", parts=[Part(_minimal(atlas, place, shown))], name=name, caption=name)
+        html = _render("code.html", parts=[Part(minimal_lines(atlas, place.page, shown))], name=name, caption=name)
         yield View(backend, _TITLES[backend], html)
     contract = place.step.options.get("contract")
     if contract:
-        card = _card(atlas, str(contract), place)
-        yield View("proof", "Proof", _render("proof.html", card=card, full_at=_table_at(atlas, str(contract), place)))
+        card = proof.cached(atlas, str(contract), place.step.place("contract"))
+        full_at, method = _table_at(atlas, str(contract), place), _method_at(atlas, str(contract), place)
+        yield View("proof", "Proof", _render("proof.html", card=card, full_at=full_at, method=method))
 
 
 def _table_at(atlas: Atlas, contract: str, place: Place) -> str:
@@ -123,11 +124,10 @@ def _table_at(atlas: Atlas, contract: str, place: Place) -> str:
     return "" if first == place else f"#{first.id}"
 
 
-def _card(atlas: Atlas, contract: str, place: Place) -> proof.Card:
-    """The card of a contract; made once, for steps share it and staleness costs a look at every pinned symbol."""
-    if contract not in atlas.cards:
-        atlas.cards[contract] = proof.card(atlas.workspace, contract, place.step.place("contract"))
-    return atlas.cards[contract]
+def _method_at(atlas: Atlas, contract: str, place: Place) -> str:
+    """The page of a contract as a link from a step; empty if the site has none."""
+    address = atlas.methods.get(contract)
+    return relative(address, place.page) if address else ""
 
 
 def _reference(atlas: Atlas, place: Place) -> list[Line]:
@@ -179,10 +179,10 @@ def _observed(atlas: Atlas, place: Place) -> str:
     return _render("observed.html", place=place, seen=seen, reasons=reasons, moving=moving)
 
 
-def _minimal(atlas: Atlas, place: Place, shown: minimal.Function) -> list[Line]:
-    """The lines of a minimal function; names of its file lead to the page that documents it, if one does."""
-    page = atlas.documented.get(shown.module)
-    base = relative(f"{page}#{shown.module}.", place.page) if page else ""
+def minimal_lines(atlas: Atlas, page: str, shown: minimal.Function) -> list[Line]:
+    """The lines of a minimal function or file for ``page``; names of its file lead to the page that documents it."""
+    documented = atlas.documented.get(shown.module)
+    base = relative(f"{documented}#{shown.module}.", page) if documented else ""
     bits = code.colour("\n".join(shown.lines))
     return [
         Line(number, "", "", code.line_html(line, _own_names(line, shown, base) if base else ()))

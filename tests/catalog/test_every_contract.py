@@ -105,7 +105,9 @@ def row(contract):
     entry = next((found for found in map(entry_of, own) if found), (own[0].symbols[0], ""))
     topic = re.sub(r"^minimal/|(_torch|_jax)?\.py$", "", entry[0])
     held = ", ".join(item.name for item in references(contract))
-    return f"| `{contract.name}` | {contract.kind} | {contract.title} | {held} | `{topic}` |"
+    return (
+        f"| [`{contract.name}`](methods/{contract.name}.md) | {contract.kind} | {contract.title} | {held} | `{topic}` |"
+    )
 
 
 @pytest.mark.parametrize("name", CONTRACTS)

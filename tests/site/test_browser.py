@@ -19,7 +19,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "site"
 READINGS = ("verl/grpo-advantage", "trl/dpo-loss", "vllm/token-sampling", "pytorch/adamw-step")
-KINDS = ("index", READINGS[0], "contracts", "diff", "api/annotator", "source/trl/trl/trainer/dpo_trainer.py")
+METHODS = ("methods/index", "methods/policy-loss", "methods/prefix-cache", "methods/token-sampling")
+"""The map; the contract with the most knobs, one without twins, one without knobs."""
+KINDS = ("index", READINGS[0], "contracts", "diff", "api/annotator", "source/trl/trl/trainer/dpo_trainer.py", *METHODS)
 """A page of each kind. One is enough: they are made alike, and a real browser is slow."""
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
 WIDTHS = (360, 768, 1440)
@@ -193,6 +195,31 @@ def test_without_javascript(name: str, browser: Any, address: str) -> None:
     context.close()
 
 
+def test_a_method_without_javascript(browser: Any, address: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    page.goto(f"{address}/methods/policy-loss.html")
+    torch, jax = (page.locator(f".ann-minimal .ann-view.ann-{backend}") for backend in ("torch", "jax"))
+    assert (torch.is_visible(), jax.is_visible()) == (True, False)
+    page.locator(".ann-minimal .ann-tabs label.ann-jax").click()
+    assert (torch.is_visible(), jax.is_visible()) == (False, True)
+    file = page.locator(".ann-wild").first
+    assert not file.locator(".ann-code").is_visible()
+    file.locator("summary").click()
+    assert file.locator(".ann-code").is_visible()
+    context.close()
+
+
+def test_the_twin_that_was_chosen_is_kept_over_the_site(page: Any, address: str) -> None:
+    page.goto(f"{address}/methods/policy-loss.html")
+    page.locator(".ann-minimal .ann-tabs label.ann-jax").click()
+    page.goto(f"{address}/methods/gae.html")
+    assert page.locator(".ann-minimal .ann-view.ann-jax").is_visible()
+    page.goto(f"{address}/methods/prefix-cache.html")  # which has no twin
+    assert page.locator(".ann-minimal .ann-view").is_visible()
+
+
 @pytest.mark.parametrize("name", READINGS)
 def test_print(name: str, page: Any, address: str) -> None:
     page.goto(f"{address}/{name}.html")
@@ -203,7 +230,14 @@ def test_print(name: str, page: Any, address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "scheme"), [*((kind, "light") for kind in KINDS), (READINGS[0], "dark"), ("diff", "dark")]
+    ("name", "scheme"),
+    [
+        *((kind, "light") for kind in KINDS),
+        (READINGS[0], "dark"),
+        ("diff", "dark"),
+        (METHODS[0], "dark"),
+        (METHODS[1], "dark"),
+    ],
 )
 def test_nothing_serious_is_inaccessible(name: str, scheme: str, browser: Any, address: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")

@@ -11,7 +11,7 @@
   const choose = (name) => radios().forEach((radio) => { if (named(radio) === name) radio.checked = true; });
   const flip = (kind, on) => switches(kind).forEach((box) => { box.checked = on; });
   document.addEventListener("change", (event) => {
-    const input = event.target, step = input.closest(".ann-step");
+    const input = event.target, step = input.closest(".ann-step, .ann-minimal");
     if (!step || !input.matches(".ann-views > input[type=radio], .ann-observed input")) return;
     const before = step.getBoundingClientRect().top;
     if (input.type === "radio") {
