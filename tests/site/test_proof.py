@@ -48,7 +48,7 @@ def card(
 
 
 def html(found: proof.Card, full_at: str = "") -> str:
-    return step.environment().get_template("proof.html").render(card=found, full_at=full_at)
+    return step.environment().get_template("proof.html").render(card=found, full_at=full_at, method="")
 
 
 def test_no_proof_is_said_in_red(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
