@@ -57,7 +57,9 @@ def sections(atlas: Atlas, contract: Contract, page: str) -> Iterator[Section]:
 
 def concepts(atlas: Atlas, page: str) -> str:
     """The map: a row a contract, a column a library."""
-    return _render("method/map.html", titles=[*methods.LIBRARIES.values(), "others"], parts=methods.concepts(atlas, page))
+    return _render(
+        "method/map.html", titles=[*methods.LIBRARIES.values(), "others"], parts=methods.concepts(atlas, page)
+    )
 
 
 def _computed(contract: Contract) -> str:
@@ -65,7 +67,7 @@ def _computed(contract: Contract) -> str:
     inputs = [_value(item, item.dtype, item.differentiable) for item in contract.inputs]
     outputs = [_value(item, "exact" if item.exact else "float", False) for item in contract.outputs]
     return _render(
-        "computed.html",
+        "method/computed.html",
         contract=contract,
         formula=[mathml(line, block=True) for line in formula.lines],
         symbols=[(mathml(symbol), meaning) for symbol, meaning in formula.symbols.items()],
