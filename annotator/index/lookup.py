@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +109,10 @@ class Index:
         """Definitions of one file, in the order of the source, the module first."""
         query = SELECT + "WHERE f.pin=? AND f.path=? ORDER BY d.ordinal"
         return [definition_of(row) for row in self.connection.execute(query, (pin, path))]
+
+    def every(self) -> Iterator[Definition]:
+        """All definitions, in no order."""
+        return (definition_of(row) for row in self.connection.execute(SELECT))
 
     def definition(self, symbol: str) -> Definition:
         """The definition that a symbol names; re-exports are followed to where the thing is defined.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from annotator.errors import AnnotatorError, SiteError
 from annotator.pins import Progress
-from annotator.site import links, policy, source
+from annotator.site import links, policy, source, symbols
 from annotator.site.atlas import current
 from annotator.workspace import Workspace
 
@@ -45,6 +45,7 @@ def build(workspace: Workspace, *, strict: bool = True, full: bool = False, prog
         _search_without_server(made)
         policy.enforce(made)
         source.write(current(workspace), made, progress, before=workspace.site)
+        symbols.write(current(workspace), made)
         if strict:
             _refuse(warnings, made)
         _put_in_place(made, workspace.site)

@@ -144,6 +144,8 @@ def workspace(tmp_path: Path) -> Workspace:
         "walkthroughs/assets/code.css": "",
         "walkthroughs/assets/source.css": "",
         "walkthroughs/assets/scheme.js": "",
+        "walkthroughs/assets/symbols.css": "",
+        "walkthroughs/assets/symbols.js": "",
         "minimal/topic/thing_torch.py": TWIN.format(backend="torch"),
         "minimal/topic/thing_jax.py": TWIN.format(backend="jax"),
         "mkdocs.yml": CONFIG,

@@ -114,6 +114,46 @@ def test_what_the_policy_forbids_is_refused_and_told(name: str, directive: str, 
     assert page.evaluate("window.ran") is None
 
 
+FOUND = [
+    ("GRPOTr", "GRPOTrainer", "trl/trl/trainer/grpo_trainer.py"),
+    ("trainer grpo", "GRPOTrainer", "trl/trl/trainer/grpo_trainer.py"),
+    ("DPOTrainer._compute_l", "compute_loss", "trl/trl/trainer/dpo_trainer.py"),
+    ("vectorized_out", "compute_grpo_vectorized_outcome_advantage", "verl/verl/trainer/ppo/core_algos.py"),
+    ("agg_l", "agg_loss", "verl/verl/trainer/ppo/core_algos.py"),
+    ("Tensor", "Tensor", "torch/torch/_tensor.py"),
+    ("rms_norm_kernel", "rms_norm_kernel", "vllm/csrc/"),
+]
+
+
+@pytest.mark.parametrize("name", ["index", "source/trl/trl/trainer/dpo_trainer.py"])
+def test_a_symbol_is_found_by_keys_alone(name: str, page: Any, address: str) -> None:
+    told = complaints(page)
+    page.goto(f"{address}/{name}.html")
+    page.keyboard.press("t")
+    for text, symbol, path in FOUND:
+        page.locator(".ann-find input").fill(text)
+        page.locator(f".ann-find li:has(b:text-is('{symbol}')):has-text('{path}')").first.wait_for()
+    page.locator(".ann-find input").fill("xyzzyx")
+    page.locator(".ann-find .status:has-text('No symbol')").wait_for()
+    page.locator(".ann-find input").fill("compute_grpo_outcome")
+    page.locator(".ann-find li").first.wait_for()
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.querySelector('b').textContent") == "compute_grpo_outcome_advantage"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/source/verl/verl/trainer/ppo/core_algos.py.html#L268")
+    assert told == []
+
+
+def test_a_symbol_whose_file_has_no_page_leads_upstream(page: Any, address: str) -> None:
+    page.goto(f"{address}/index.html")
+    page.locator(".ann-find-open").click()
+    page.locator(".ann-find input").fill("rms_norm_kernel")
+    link = page.locator(".ann-find li a").first
+    assert "/blob/v0.31.0/csrc/" in link.get_attribute("href")
+    page.keyboard.press("Escape")
+    assert not page.locator(".ann-find").is_visible()
+
+
 def test_search_works_under_the_policy_on_a_server_and_from_a_folder(page: Any, address: str) -> None:
     for place in (address, SITE.as_uri()):
         told = complaints(page)
@@ -233,6 +273,7 @@ def test_print(name: str, page: Any, address: str) -> None:
     ("name", "scheme"),
     [
         *((kind, "light") for kind in KINDS),
+        ("index", "dark"),
         (READINGS[0], "dark"),
         ("diff", "dark"),
         (METHODS[0], "dark"),
@@ -245,6 +286,10 @@ def test_nothing_serious_is_inaccessible(name: str, scheme: str, browser: Any, a
     context.set_default_timeout(PATIENCE)
     page = context.new_page()
     page.goto(f"{address}/{name}.html")
+    if name == "index":  # one page of a kind may as well show the dialog
+        page.keyboard.press("t")
+        page.keyboard.type("agg_l")
+        page.locator(".ann-find li").first.wait_for()
     found = axe.Axe().run(page).response["violations"]
     context.close()
     serious = {
