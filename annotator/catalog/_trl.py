@@ -84,7 +84,12 @@ def grpo_trainer() -> Any:
 
 @functools.cache
 def dpo_trainer() -> Any:
-    """A real ``DPOTrainer`` of the pin on the CPU, with a reference model. Built once."""
+    """A real ``DPOTrainer`` of the pin on the CPU, with a reference model. Built once; adapters replace its models."""
+    return build_dpo_trainer()
+
+
+def build_dpo_trainer() -> Any:
+    """Another one, for whoever needs its models as they are."""
     with _workshop() as arguments:
         from datasets import Dataset
 
