@@ -69,6 +69,7 @@ conform: $(VENV)/.test
 
 proofs: $(VENV)/.test
 	$(BIN)/annotator conform --jobs 2 --record
+	$(BIN)/annotator conform --power --record
 
 proofs-cuda: $(VENV)/.test
 	$(BIN)/annotator conform --device cuda --record

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from annotator import catalog, readings
-from annotator.contracts import proofs
+from annotator.contracts import powers, proofs
 from annotator.errors import did_you_mean, near_matches
 from annotator.index import Index, build
 from annotator.observations import model as observations
@@ -25,6 +25,8 @@ def check(workspace: Workspace) -> list[Problem]:
         found += _observations(workspace, index)
     found += _claims(workspace)
     found += [Problem(item.place, item.message) for item in proofs.check(workspace, of="cpu")]
+    contracts = [catalog.contract(name) for name in catalog.names()]
+    found += [Problem(item.place, item.message) for item in powers.check(workspace, contracts)]
     if (workspace.site / "index.html").is_file():
         from annotator.site import dead_links
 

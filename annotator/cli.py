@@ -415,10 +415,10 @@ def conform(
     if listing:
         _list_contracts(chosen, as_json)
         return
-    if power:
-        sys.exit(_power(chosen, as_json))
     if record:
         _workspace().ask_for_checkout("annotator conform --record")
+    if power:
+        sys.exit(_power(chosen, record, as_json))
     findings: list[Any] = []
     path = None
     with Bar("cases") as bar:
@@ -462,14 +462,17 @@ def _show_findings(name: str, findings: list[Any]) -> None:
             click.echo("    " + "\n    ".join(finding.witness_lines()))
 
 
-def _power(chosen: list[Any], as_json: bool) -> int:
+def _power(chosen: list[Any], record: bool, as_json: bool) -> int:
     from annotator import contracts as package
+    from annotator.contracts import powers
 
     tables = {}
     with Bar("contracts") as bar:
         bar.start("power", len(chosen))
         for item in chosen:
             tables[item.name] = package.power(item)
+            if record and all(row.caught for row in tables[item.name] if row.kind == "deviation"):
+                powers.record(_workspace(), item, tables[item.name])
             bar.advance("power", 1)
         bar.finish("power")
     if as_json:

@@ -62,7 +62,7 @@ def record(
     fresh = {_key(vars(item)): entry(workspace, item, known[item.contract]) for item in passed}
     old = {_key(item): item for item in (_read(path) if path.exists() else [])}
     entries = [value for _, value in sorted({**old, **fresh}.items())]
-    _write(path, json.dumps({"device": path.stem, "entries": entries}, indent=1, sort_keys=True) + "\n")
+    write(path, json.dumps({"device": path.stem, "entries": entries}, indent=1, sort_keys=True) + "\n")
     return path
 
 
@@ -156,6 +156,11 @@ def _file_of(call: Any) -> Path:
     return Path(path)
 
 
+def calls_digest(calls: Iterable[Any]) -> str:
+    """Digest of the files in which some functions are written."""
+    return _sha(b"".join(path.read_bytes() for path in sorted({_file_of(call) for call in calls})))
+
+
 def contract_digest(contract: Contract) -> str:
     """Digest of what a contract states, and of the file that draws its cases."""
     stated = [contract.name, contract.kind, contract.inputs, contract.outputs, contract.knobs]
@@ -201,7 +206,7 @@ def located(workspace: Workspace, symbol: str) -> tuple[Path, int, bytes]:
 def _slice(path: Path, names: Sequence[str], symbol: str) -> tuple[int, bytes]:
     """First line and lines of a definition, decorators included; the whole file for a module."""
     data = path.read_bytes()
-    body: Sequence[ast.stmt] = ast.parse(data).body
+    body = _statements(data)
     node: ast.AST | None = None
     for name in names:
         node = next((item for item in _defined(body) if _is_named(item, name)), None)
@@ -209,6 +214,12 @@ def _slice(path: Path, names: Sequence[str], symbol: str) -> tuple[int, bytes]:
             raise ContractError(symbol, expected=f"{name!r} in {path.name}", found="none of that name")
         body = getattr(node, "body", [])
     return (1, data) if node is None else _lines(data, node)
+
+
+@functools.lru_cache(maxsize=128)
+def _statements(data: bytes) -> Sequence[ast.stmt]:
+    """The statements of a file; kept, because many proofs rest on few files."""
+    return ast.parse(data).body
 
 
 def _defined(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -265,7 +276,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
     """Whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, suffix=".part")

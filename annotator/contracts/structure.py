@@ -49,7 +49,10 @@ _SAME = {other: name for name, others in _NAMES.items() for other in others.spli
 """Operations that go under several names."""
 
 _PARTS = {
+    "addcdiv": ("div", "mul", "add"),
+    "addcmul": ("mul", "mul", "add"),
     "index_add": ("sum",),
+    "lerp": ("sub", "mul", "add"),
     "mean": ("sum", "div"),
     "norm": ("pow", "sum", "sqrt"),
     "rsqrt": ("sqrt", "div"),
@@ -139,13 +142,19 @@ class _Reader:
     settings: dict[str, Any]
     found: list[Statement] = field(default_factory=list)
     entered: set[str] = field(default_factory=set)
+    open: set[str] = field(default_factory=set)
+    """The functions that are being read."""
+    inline: bool = False
+    """Whether what a helper does counts as done by the statement that calls it."""
 
     def read(self, function: ast.FunctionDef, reaching: Mapping[str, frozenset[str]]) -> None:
         """The statements of a function, given which inputs reach its parameters."""
         self.entered.add(function.name)
+        self.open.add(function.name)
         given = function.args
         names = [item.arg for item in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
         self.block(function.body, {name: reaching.get(name, frozenset()) for name in names})
+        self.open.discard(function.name)
 
     def block(self, body: Iterable[ast.stmt], reach: dict[str, frozenset[str]]) -> bool:
         """A sequence of statements, up to the return that is reached; ``reach`` is what reaches each name so far."""
@@ -176,15 +185,27 @@ class _Reader:
         value = node.value
         if value is None or (isinstance(node, ast.Expr) and isinstance(value, ast.Constant)):
             return
+        since = len(self.found)
         self.enter(value, reach)
         extra = [_OPERATORS[type(node.op)]] if isinstance(node, ast.AugAssign) and type(node.op) in _OPERATORS else []
         self.keep(node, value, reach, extra=extra)
+        if self.inline:
+            self.fold(node, since)
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         for target in targets:
             if target is not None:
                 grown = self.reaching(value, reach)
                 before = self.reaching(target, reach) if isinstance(node, ast.AugAssign) else frozenset()
                 self.bind(target, grown | before, reach)
+
+    def fold(self, node: ast.stmt, since: int) -> None:
+        """What was found from there on becomes one statement: this one, with what its helpers do."""
+        parts, self.found = self.found[since:], self.found[:since]
+        self.entered -= self.entered - self.open
+        if parts:
+            end = node.end_lineno or node.lineno
+            text = "\n".join(self.source.splitlines()[node.lineno - 1 : end])
+            self.found.append(Statement(self.where, node.lineno, end, textwrap.dedent(text), _merged(parts).roles))
 
     def enter(self, value: ast.expr, reach: Mapping[str, frozenset[str]]) -> None:
         """Reads the functions of this source that an expression calls, each once."""
@@ -281,7 +302,8 @@ def _operations(value: ast.expr, functions: Mapping[str, Any], rank: int) -> Ite
         if isinstance(node, ast.Call):
             name = _called(node)
             if name and name not in _PLUMBING and name not in functions and not name[0].isupper():
-                yield from _call(node, _SAME.get(name, name), rank)
+                plain = name.removeprefix("_foreach_").rstrip("_") or name  # in place, or a list of tensors at once
+                yield from _call(node, _SAME.get(plain, plain), rank)
         elif isinstance(node, (ast.BinOp, ast.UnaryOp, ast.BoolOp)) and type(node.op) in _OPERATORS:
             if not (isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant)):
                 yield _OPERATORS[type(node.op)]
@@ -327,8 +349,11 @@ def read(
     settings: Mapping[str, Any] | None = None,
     rank: int = 2,
     shift: int = 0,
+    inline: bool = False,
 ) -> list[Statement]:
     """The statements of a function of ``source`` that compute something, those of its helpers where they are called.
+
+    ``inline``: a helper's statements are part of the one that calls it, so that only the function's own are given.
 
     ``function`` may be ``Class.method`` (a bare class means its forward or call). ``known`` maps the source's names to
     canonical ones; ``settings`` are values of its names by which branches are decided; ``rank`` is the number of axes
@@ -340,7 +365,7 @@ def read(
     entry = functions.get(name) or functions.get("forward") or functions.get("__call__")
     if entry is None:
         return []
-    reader = _Reader(where, source, functions, known, _tables(tree), rank, dict(settings or {}))
+    reader = _Reader(where, source, functions, known, _tables(tree), rank, dict(settings or {}), inline=inline)
     given = (*entry.args.posonlyargs, *entry.args.args, *entry.args.kwonlyargs)
     reader.read(entry, {item.arg: frozenset({known[item.arg]}) for item in given if item.arg in known})
     return [replace(item, first=item.first + shift, last=item.last + shift) for item in reader.found]
@@ -388,7 +413,44 @@ def matched(left: Sequence[Statement], right: Sequence[Statement]) -> dict[int, 
     # Between equals the one in the same place wins.
     places = np.abs(np.linspace(0, 1, len(left))[:, None] - np.linspace(0, 1, len(right))[None])
     rows, columns = linear_sum_assignment(-(scores - 0.05 * places))
-    found = {int(i): [int(j)] for i, j in zip(rows, columns, strict=True) if scores[i, j] >= _MATCH}
+    pairs = {int(i): int(j) for i, j in zip(rows, columns, strict=True) if scores[i, j] >= _MATCH}
+    return _joined(left, right, pairs)
+
+
+def counterparts(left: Sequence[Statement], right: Sequence[Statement]) -> dict[int, list[int]]:
+    """`matched` both ways and without SciPy, for pages: the most alike first, then the next, so long as both are free.
+
+    One on the right may belong to several on the left, where they make it together. An input that only one side
+    names says nothing.
+    """
+    both = _inputs(left) & _inputs(right)
+    left, right = ([_within(item, both) for item in items] for items in (left, right))
+    scores = {(i, j): similarity(a, b) for i, a in enumerate(left) for j, b in enumerate(right)}
+    apart = {(i, j): abs(i / max(len(left) - 1, 1) - j / max(len(right) - 1, 1)) for i, j in scores}
+    pairs: dict[int, int] = {}
+    for i, j in sorted(scores, key=lambda key: -(scores[key] - 0.05 * apart[key])):
+        if scores[i, j] >= _MATCH and i not in pairs and j not in pairs.values():
+            pairs[i] = j
+    found = _joined(left, right, pairs)
+    back = _joined(right, left, {j: i for i, j in pairs.items()})
+    for j, items in back.items():
+        for i in items:
+            found.setdefault(i, [j])
+    return found
+
+
+def _inputs(items: Iterable[Statement]) -> set[str]:
+    return {role for item in items for role in item.roles if role.startswith("from ")}
+
+
+def _within(item: Statement, inputs: set[str]) -> Statement:
+    kept = {role: n for role, n in item.roles.items() if not role.startswith("from ") or role in inputs}
+    return replace(item, roles=Counter(kept))
+
+
+def _joined(left: Sequence[Statement], right: Sequence[Statement], pairs: Mapping[int, int]) -> dict[int, list[int]]:
+    """The pairs, and what is left over on the right with the statement that it is a part of."""
+    found = {i: [j] for i, j in pairs.items()}
     taken = {j for items in found.values() for j in items}
     for j in (j for j in range(len(right)) if j not in taken):
         gains = {i: _gain(left[i], [right[k] for k in items], right[j]) for i, items in found.items()}

@@ -63,6 +63,27 @@ def folds(source: str, first: int, last: int) -> list[Fold]:
     return [one for one in found if one.last - one.first + 1 >= SHORTEST]
 
 
+def statements(source: str, first: int, last: int) -> list[tuple[int, int, str]]:
+    """The statements that lie wholly within lines ``first`` to ``last``: their lines, and their kind of plumbing or an
+    empty string. Of a compound statement that is no plumbing the statements inside are given, docstrings never.
+    """
+    plumbing = list(_plumbing(_body(source), first, last))
+    covered = {line for start, end, _ in plumbing for line in range(start, end + 1)}
+    simple = (
+        (node.lineno, node.end_lineno or node.lineno, "")
+        for part in _body(source)
+        if part.lineno <= last and (part.end_lineno or part.lineno) >= first
+        for node in ast.walk(part)
+        if isinstance(node, ast.stmt) and not _bodies(node)[0] and not _is_text(node)
+    )
+    rest = [one for one in simple if first <= one[0] and one[1] <= last and one[0] not in covered]
+    return sorted([*plumbing, *rest])
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
 @lru_cache(maxsize=8)
 def _body(source: str) -> Sequence[ast.stmt]:
     """The statements of a file; none if it cannot be parsed. Kept, since the steps of a reading share files."""

@@ -270,7 +270,7 @@ def current(workspace: Workspace) -> Atlas:
         *workspace.readings.rglob("*.observed.json"),
         *workspace.readings.rglob("*.scenario.py"),
         *(workspace.root / "minimal").rglob("*.py"),
-        *workspace.proofs.glob("*.json"),
+        *workspace.proofs.rglob("*.json"),
     ]
     prose, base = _stamps(sorted(told)), _stamps([workspace.lock, workspace.index])
     known = _current.get(workspace.root)

@@ -93,12 +93,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A deviation: what is wrong, what is right, and the public threads in which it was seen."""
+    """A deviation: what is wrong, what is right, the probes that caught it, and the public threads it was seen in."""
 
     name: str
     wrong: str
     right: str
     stage: str
+    caught: tuple[str, ...]
     threads: tuple[tuple[str, str], ...]
 
 
@@ -207,8 +208,17 @@ def rows(contract: Contract, found: Sequence[Side]) -> list[Row]:
 
 def mistakes(atlas: Atlas, contract: Contract) -> list[Mistake]:
     """The declared deviations, those first that were seen in public."""
+    seen = proof.cached(atlas, contract.name, contract.name).caught
+    recorded = seen.deviations if seen else {}
     found = [
-        Mistake(item.name, item.wrong, item.right, item.stage, tuple(threads(atlas, item.seen_in)))
+        Mistake(
+            item.name,
+            item.wrong,
+            item.right,
+            item.stage,
+            tuple(dict.fromkeys(" ".join(recorded.get(item.name, {}).values()).split())),
+            tuple(threads(atlas, item.seen_in)),
+        )
         for item in contract.deviations
     ]
     return sorted(found, key=lambda item: not item.threads)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from annotator import catalog
-from annotator.contracts import proofs
+from annotator.contracts import powers, proofs
 from annotator.contracts.model import Contract
 from annotator.errors import ContractError, ReadingError
 from annotator.workspace import Workspace
@@ -37,6 +37,38 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Caught:
+    """What the contract was seen to catch: by deviation the probes that caught it, by dtype."""
+
+    deviations: Mapping[str, Mapping[str, str]]
+    rewritings: Mapping[str, Mapping[str, str]]
+    date: str
+    stale: str = ""
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The dtypes in which it was tried."""
+        return tuple(sorted({dtype for held in self.deviations.values() for dtype in held}, reverse=True))
+
+    @property
+    def alarms(self) -> tuple[str, ...]:
+        """The rewritings, right code, that raised an alarm all the same."""
+        tried = ((name, dtype, probes) for name, held in self.rewritings.items() for dtype, probes in held.items())
+        return tuple(f"{name} in {dtype} by {probes}" for name, dtype, probes in tried if probes)
+
+    @property
+    def summary(self) -> str:
+        """In one sentence."""
+        every = len(self.deviations)
+        seen = sum(all(held.values()) for held in self.deviations.values())
+        quiet = len(self.rewritings) - len({alarm.partition(" in ")[0] for alarm in self.alarms})
+        return (
+            f"It caught {seen} of {every} deviations, in {' and '.join(self.dtypes)}, and let {quiet} of"
+            f" {len(self.rewritings)} equal rewritings pass."
+        )
+
+
+@dataclass(frozen=True)
 class Card:
     """What the Proof tab shows: ``problems`` in red, ``remarks`` and ``facts`` in grey."""
 
@@ -44,6 +76,7 @@ class Card:
     title: str
     command: str
     rows: tuple[Row, ...] = ()
+    caught: Caught | None = None
     problems: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
@@ -79,8 +112,35 @@ def card(workspace: Workspace, name: str, place: str) -> Card:
     missing = len(set(proofs.expected(contract)) - {_key(entry) for entry, _ in entries if entry["device"] == "cpu"})
     rows = tuple(row(entry, why) for entry, why in entries)
     facts = tuple(_facts(entry for entry, _ in entries))
-    command = f"annotator conform {name}"
-    return Card(name, contract.title, command, rows, tuple(_problems(rows, missing)), tuple(_remarks(rows)), facts)
+    command, seen = f"annotator conform {name}", caught(workspace, contract)
+    problems = (*_problems(rows, missing), *_unseen(contract, seen))
+    return Card(name, contract.title, command, rows, seen, problems, tuple(_remarks(rows)), facts)
+
+
+def caught(workspace: Workspace, contract: Contract) -> Caught | None:
+    """What a contract was seen to catch; ``None`` where nothing is recorded.
+
+    Raises:
+        ContractError: the record cannot be read.
+    """
+    kept = powers.load(workspace).get(contract.name)
+    if kept is None:
+        return None
+    return Caught(kept["deviations"], kept["rewritings"], kept["date"], powers.stale(workspace, contract, kept))
+
+
+def _unseen(contract: Contract, seen: Caught | None) -> Iterator[str]:
+    """What is missing, stale or wrong of the record of deviations."""
+    if seen is None:
+        yield "Missing: it is not recorded which deviations it catches."
+        return
+    lacking = [item.name for item in contract.deviations if item.name not in seen.deviations]
+    if lacking:
+        yield f"Missing: it is not recorded whether it catches {', '.join(lacking)}."
+    if seen.stale:
+        yield f"Stale: which deviations it catches; {seen.stale}."
+    if seen.alarms:
+        yield f"False alarm: equal code was held to be wrong: {', '.join(seen.alarms)}."
 
 
 def cached(atlas: Atlas, name: str, place: str) -> Card:

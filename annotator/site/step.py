@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from annotator.observations.model import Statement, scenario_digest, stale
 from annotator.readings.essence import folds
-from annotator.site import code, minimal, proof
+from annotator.site import aligned, code, minimal, proof
 from annotator.site.atlas import Atlas, Place, Source, relative, source_address
 
 if TYPE_CHECKING:
@@ -42,6 +42,14 @@ class Part:
 
     lines: list[Line]
     title: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Lines of a minimal function, and the lines of the reference that do the same work."""
+
+    lines: list[Line]
+    beside: list[Line] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -108,14 +116,51 @@ def _views(atlas: Atlas, place: Place) -> Iterator[View]:
     wanted = place.step.options.get("minimal")
     for backend in minimal.BACKENDS if wanted else ():
         shown = minimal.function(atlas.workspace, str(wanted), backend, place.step.place("minimal"))
-        name = f"{shown.path}:{shown.first}"
-        html = _render("code.html", parts=[Part(minimal_lines(atlas, place.page, shown))], name=name, caption=name)
-        yield View(backend, _TITLES[backend], html)
+        yield View(backend, _TITLES[backend], _beside(atlas, place, shown))
     contract = place.step.options.get("contract")
     if contract:
         card = proof.cached(atlas, str(contract), place.step.place("contract"))
         full_at, method = _table_at(atlas, str(contract), place), _method_at(atlas, str(contract), place)
         yield View("proof", "Proof", _render("proof.html", card=card, full_at=full_at, method=method))
+
+
+def _beside(atlas: Atlas, place: Place, shown: minimal.Function) -> str:
+    """A minimal function, under its statements those of the reference that do the same work, and what has none."""
+    found, lines = aligned.align(atlas, place, shown), minimal_lines(atlas, place.page, shown)
+    groups, at = [], 0
+    for (first, last), theirs in sorted(found.pairs.items()) if found else ():
+        start, end = first - shown.first, last + 1 - shown.first
+        if start < at or end > len(lines):
+            continue
+        groups += [
+            Group(lines[at:start]),
+            Group(lines[start:end], [one for ends in theirs for one in _lines(atlas, place, *ends)]),
+        ]
+        at = end
+    pin = atlas.lock[place.anchor.pin]
+    return _render(
+        "beside.html",
+        name=f"{shown.path}:{shown.first}",
+        library=f"{pin.name} {pin.version}",
+        groups=[group for group in [*groups, Group(lines[at:])] if group.lines],
+        alignment=found,
+        left=[(kind, [_extent(place, *ends) for ends in held]) for kind, held in found.left.items()] if found else [],
+    )
+
+
+def _lines(atlas: Atlas, place: Place, first: int, last: int) -> Iterator[Line]:
+    """A statement of a step's reference as it stands under a minimal one: its numbers lead to the source page."""
+    source = atlas.source(place.anchor.pin, place.anchor.path)
+    skip = code.indentation(source.lines[first - 1 : last])
+    for number in range(first, last + 1):
+        html = code.line_html(source.bits[number - 1], (), skip)
+        yield Line(number, _extent(place, number, number)[1], "", html)
+
+
+def _extent(place: Place, first: int, last: int) -> tuple[str, str]:
+    """Lines of a step's reference as a text and as a link to the source page."""
+    address = f"{source_address(place.anchor.pin, place.anchor.path)}#L{first}"
+    return (str(first) if first == last else f"{first}–{last}"), relative(address, place.page)
 
 
 def _table_at(atlas: Atlas, contract: str, place: Place) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from annotator import catalog
-from annotator.contracts.structure import align, entry_of, lines, read, similarity
+from annotator.contracts.structure import align, counterparts, entry_of, lines, read, similarity
 from tests.contracts import toy
 
 KNOWN = {name: name for name in ("rewards", "mask", "eps", "scale")}
@@ -116,6 +116,67 @@ def advantages(rewards, scale):
 """
     assert "logsigmoid" in steps(source, scale="sigmoid")[0].roles
     assert "relu" in steps(source, scale="hinge")[0].roles
+
+
+HELPED = """
+def total(x):
+    return x.sum(-1)
+
+def spread(x):
+    d = x - total(x)
+    return (d**2).sum().sqrt()
+
+def advantages(rewards, mask, eps, scale):
+    s = total(rewards)
+    d = spread(s)
+    return total(s) / (d + eps)
+"""
+
+
+def test_a_helper_may_count_as_done_by_the_statement_that_calls_it():
+    apart = steps(HELPED)
+    within = read(HELPED, "advantages", "mine.py", KNOWN, inline=True)
+    assert [item.first for item in within] == [10, 11, 12]
+    assert {3, 6, 7} < {item.first for item in apart}
+    assert within[1].operations["sqrt"] == 1
+    assert within[1].operations["sub"] == 1
+    assert within[0].operations["sum"] == within[2].operations["sum"] == 1  # a helper that is called twice counts twice
+
+
+def pairs(left, right):
+    given = [read(source, "advantages", "mine.py", KNOWN, inline=True) for source in (left, right)]
+    found = counterparts(*given)
+    return {given[0][i].first: [given[1][j].first for j in items] for i, items in found.items()}
+
+
+def test_counterparts_go_both_ways():
+    other = """
+def advantages(r, m):
+    total = r.sum(1)
+    mean = total.mean()
+    c = total - mean
+    s = c.std()
+    return c / (s + 1e-6) * m
+"""
+    found = pairs(SPINE, other)
+    assert found[3] == [3]
+    assert set(found[4]) == {4, 5}
+    assert 7 in found[7]
+    assert pairs(SPINE, "def advantages(a):\n    return a.cumprod(0).argsort()\n") == {}
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("m.lerp_(g, 1 - b)", "m + (1 - b) * (g - m)"),
+        ("p.addcdiv_(m, d, value=-s)", "p + s * (m / d)"),
+        ("torch._foreach_sqrt(v)", "v.sqrt()"),
+        ("torch._foreach_add_(v, e)", "v + e"),
+    ],
+)
+def test_what_is_done_in_place_or_to_a_list_is_what_it_computes(left, right):
+    sides = [read(f"def f(a):\n    x = {text}\n", "f", "mine.py", {})[0] for text in (left, right)]
+    assert similarity(*sides) > 0.5
 
 
 def test_statements_without_a_common_operation_are_strangers():

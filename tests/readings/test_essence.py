@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from annotator.readings.essence import folds
+from annotator.readings.essence import folds, statements
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,6 +45,16 @@ def test_four_kinds_and_nothing_else() -> None:
         (2, 6, "5 lines: checks, device moves"),  # with the comment right above
         (8, 13, "6 lines: logging, metrics"),  # over a blank line and a comment
     ]  # but no cast, no copy under another name, no evaluation, no branch with a computation, no single line
+
+
+def test_every_statement_is_given_once_with_its_kind() -> None:
+    given = statements(CODE, 1, 23)
+    assert given[:5] == [(3, 3, "checks"), (4, 5, "checks"), (6, 6, "device moves"), (7, 7, ""), (8, 8, "metrics")]
+    assert [(first, kind) for first, _, kind in given[-4:]] == [(19, "checks"), (21, ""), (22, "logging"), (23, "")]
+    inside = statements(CODE, 12, 18)
+    assert inside == [one for one in given if one[0] >= 12 and one[1] <= 18]
+    assert statements("def f(:\n", 1, 1) == []
+    assert statements('def f():\n    """A text."""\n    return 1\n', 1, 3) == [(3, 3, "")]
 
 
 @pytest.mark.parametrize(

@@ -220,6 +220,31 @@ def test_switches_are_kept_over_the_site(page: Any, address: str) -> None:
     assert not page.locator(".ann-code .o:not(.g)").first.is_visible()
 
 
+@pytest.mark.parametrize("script", [True, False])
+def test_both_sides_of_a_pair_are_lit_together(script: bool, browser: Any, address: str) -> None:
+    context = browser.new_context(java_script_enabled=script, viewport={"width": 1440, "height": 900})
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    page.goto(f"{address}/vllm/token-sampling.html")
+    step = page.locator(".ann-step:has(#step-min-p)")
+    step.locator("label.ann-torch").click()
+    pairs = step.locator(".ann-view.ann-torch .w")
+    assert pairs.count() == 3
+
+    def lit() -> list[bool]:
+        """Which pairs have a colour behind them. Asked of the page, which needs no script of its own for it."""
+        colours = [pair.evaluate("one => getComputedStyle(one).backgroundColor") for pair in pairs.all()]
+        return [colour != "rgba(0, 0, 0, 0)" for colour in colours]
+
+    assert lit() == [False, False, False]
+    pairs.nth(1).locator(".l").first.hover()
+    assert lit() == [False, True, False]
+    pairs.nth(2).locator(".b a.n").first.focus()
+    page.mouse.move(0, 0)
+    assert lit() == [False, False, True]
+    context.close()
+
+
 @pytest.mark.parametrize("name", READINGS)
 def test_without_javascript(name: str, browser: Any, address: str) -> None:
     context = browser.new_context(java_script_enabled=False)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from annotator import catalog
-from annotator.contracts import proofs
+from annotator.contracts import powers, proofs
 from annotator.errors import ReadingError
 from annotator.site import proof, step
 from annotator.workspace import Workspace
@@ -38,12 +38,26 @@ def entries(workspace: Workspace, **changes: Any) -> list[dict[str, Any]]:
     ]
 
 
+def power(**changes: Any) -> dict[str, Any]:
+    """Everything caught, on paper."""
+    contract = catalog.contract(NAME)
+    caught = {item.name: {"float64": "value edge", "float32": "value"} for item in contract.deviations}
+    quiet = {item.name: {"float64": "", "float32": ""} for item in contract.rewritings}
+    return {"deviations": caught, "rewritings": quiet, "date": "2026-01-03", "versions": {}, "digests": {}, **changes}
+
+
 def card(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, recorded: dict[str, list[dict[str, Any]]], stale: str = ""
+    workspace: Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+    recorded: dict[str, list[dict[str, Any]]],
+    stale: str = "",
+    **caught: Any,
 ) -> proof.Card:
+    write(workspace.proofs / "power/cpu.json", json.dumps({NAME: power(**caught)}))
     for device, found in recorded.items():
         write(workspace.proofs / f"{device}.json", json.dumps({"device": device, "entries": found}))
     monkeypatch.setattr(proofs, "stale", lambda *_: stale)
+    monkeypatch.setattr(powers, "stale", lambda *_: stale)
     return proof.card(workspace, NAME, "walkthroughs/a/run.md:1")
 
 
@@ -99,9 +113,42 @@ def test_a_stale_result_is_said_in_red(workspace: Workspace, monkeypatch: pytest
     found = card(
         workspace, monkeypatch, {"cpu": entries(workspace)}, stale="minimal/x.py changed since it was recorded"
     )
-    assert found.problems[0].startswith("Stale: ")
+    assert [problem.partition(";")[0].partition(" of ")[0] for problem in found.problems] == [
+        f"Stale: {len(found.rows)}",
+        "Stale: which deviations it catches",
+    ]
     assert "minimal/x.py changed" in html(found)
     assert '<span class="bad">stale</span>' in html(found)
+
+
+def test_deviations_caught_are_counted(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = card(workspace, monkeypatch, {"cpu": entries(workspace)})
+    told = "It caught 14 of 14 deviations, in float64 and float32, and let 1 of 1 equal rewritings pass."
+    assert found.caught is not None
+    assert found.caught.summary == told
+    assert told in html(found)
+    assert "Recorded 2026-01-03." in html(found)
+    assert "<code>annotator conform grpo-advantage --power</code>" in html(found)
+    assert told not in html(found, "#step-first")
+
+
+def test_deviations_that_were_not_tried_are_said_in_red(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    fewer = {name: held for name, held in power()["deviations"].items() if name != "no-eps"}
+    found = card(workspace, monkeypatch, {"cpu": entries(workspace)}, deviations=fewer)
+    assert found.problems == ("Missing: it is not recorded whether it catches no-eps.",)
+    (workspace.proofs / "power/cpu.json").unlink()
+    found = proof.card(workspace, NAME, "walkthroughs/a/run.md:1")
+    assert found.problems == ("Missing: it is not recorded which deviations it catches.",)
+    assert 'class="bad">Missing' in html(found)
+
+
+def test_a_false_alarm_is_said_in_red(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    alarmed = {"pairwise": {"float64": "", "float32": "edge"}}
+    found = card(workspace, monkeypatch, {"cpu": entries(workspace)}, rewritings=alarmed)
+    assert found.problems == ("False alarm: equal code was held to be wrong: pairwise in float32 by edge.",)
+    assert found.caught is not None
+    assert "let 0 of 1 equal rewritings pass" in found.caught.summary
+    assert found.short == "false alarm"
 
 
 def test_an_unknown_contract_names_the_step(workspace: Workspace) -> None:
