@@ -89,6 +89,8 @@ class Atlas:
     index: Index
     pages: Mapping[str, Reading]
     sources: dict[tuple[str, str], Source] = field(default_factory=dict)
+    anchored: dict[tuple[str, str], tuple[Place, ...]] = field(default_factory=dict)
+    """Steps of readings by path and digest; looking for them takes longer than all else."""
     linked: set[tuple[str, str]] = field(default_factory=set)
     """Files that links of the pages lead to; filled while these are rendered."""
     whole: bool = False
@@ -113,7 +115,9 @@ class Atlas:
     @cached_property
     def places(self) -> Mapping[str, tuple[Place, ...]]:
         """The steps of each reading, by the reading's path, in order."""
-        return {reading.path: self._places(reading) for reading in self.pages.values()}
+        known = {(reading.path, key): reading for key, reading in self.pages.items()}
+        self.anchored = {key: self.anchored.get(key) or self._places(reading) for key, reading in known.items()}
+        return {path: places for (path, _), places in self.anchored.items()}
 
     @cached_property
     def touched(self) -> Mapping[tuple[str, str], tuple[Place, ...]]:
@@ -262,8 +266,8 @@ def current(workspace: Workspace) -> Atlas:
     """The atlas of a workspace, made anew when a reading, an observation, minimal code, a proof, the lock or the index
     changed.
 
-    When the lock and the index did not change, the sources of the old one are kept, which depend on nothing else, and
-    its links, because pages that did not change still have them.
+    When the lock and the index did not change, what depends on nothing else is kept: sources, the steps of readings
+    that did not change, and links, which their pages still have.
     """
     told = [
         *workspace.readings.rglob("*.md"),
@@ -278,7 +282,7 @@ def current(workspace: Workspace) -> Atlas:
         return known[1]
     atlas = Atlas.open(workspace)
     if known and known[0][1] == base:  # type: ignore[index]
-        atlas.sources, atlas.linked = known[1].sources, known[1].linked
+        atlas.sources, atlas.linked, atlas.anchored = known[1].sources, known[1].linked, known[1].anchored
     _current[workspace.root] = ((prose, base), atlas)
     return atlas
 

@@ -5,8 +5,10 @@ Apart from the parts it puts together; the only module that knows MkDocs.
 
 from __future__ import annotations
 
+import html
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,10 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from annotator.errors import AnnotatorError, SiteError
+from annotator.errors import SiteError
 from annotator.pins import Progress
 from annotator.site import links, policy, source, symbols
-from annotator.site.atlas import current
+from annotator.site.atlas import current, page_address
 from annotator.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -52,32 +54,53 @@ def build(workspace: Workspace, *, strict: bool = True, full: bool = False, prog
     return workspace.site
 
 
-def serve(workspace: Workspace, host: str = "127.0.0.1", port: int = 8000) -> None:
-    """Serve the site; build it again when a reading, a minimal file, a proof or the index changes. Ends by Ctrl+C.
+def refresh(workspace: Workspace, pages: list[str]) -> list[str]:
+    """Build some pages (``walkthroughs/verl/x.md``) again, in the site as it is; MkDocs' warnings. For the preview:
+    what is made of all pages together, the search in their text above all, stays as it was.
 
     Raises:
-        SiteError: as `build`, for the first build; later failures are shown and the last good site stays.
+        SiteError, AnnotatorError: as `build`.
     """
-    from mkdocs.livereload import LiveReloadServer
-
-    def again() -> None:
-        try:
-            build(workspace, strict=False)
-        except AnnotatorError as error:
-            print(error, file=sys.stderr)
-
-    build(workspace, strict=False)
-    server = LiveReloadServer(builder=again, host=host, port=port, root=str(workspace.site))
-    for watched in (workspace.readings, workspace.root / "minimal", workspace.proofs, workspace.lock, workspace.index):
-        if watched.exists():
-            server.watch(str(watched))
-    print(f"http://{host}:{port}/  (Ctrl+C ends)", file=sys.stderr)
+    site = workspace.site
+    together = {file: file.read_bytes() for name in _TOGETHER for file in site.glob(name)}
+    for page in pages:
+        os.utime(site / page_address(page), (0, 0))  # older than its text, whenever that was written
     try:
-        server.serve(open_in_browser=False)
-    except KeyboardInterrupt:
-        pass
+        with _reported(workspace) as warnings:
+            config = _config(workspace, warnings, strict=False, site_dir=str(site))
+            config.nav = _titled(config.nav, site, config.site_name)
+            _mkdocs(config, dirty=True)
     finally:
-        server.shutdown(wait=True)
+        for file, data in together.items():
+            file.write_bytes(data)
+    policy.enforce(site)
+    source.write(current(workspace), site)
+    symbols.write(current(workspace), site)
+    return [warning for warning in warnings if "'dirty' build" not in warning]
+
+
+_TOGETHER = ("search/search_index.*", "objects.inv", "sitemap.xml*")
+_TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
+_HEADING = re.compile(r"<h1[^>]*>(.*?)</h1>", re.DOTALL)
+_TAGS = re.compile(r'<a class="headerlink".*?</a>|<[^>]*>', re.DOTALL)
+
+
+def _titled(nav: Any, site: Path, site_name: str) -> Any:
+    """The navigation with a title for every page: MkDocs would look for it in pages that it does not read now."""
+    if isinstance(nav, list):
+        return [_titled(item, site, site_name) for item in nav]
+    if isinstance(nav, dict):
+        return {
+            title: _titled(item, site, site_name) if isinstance(item, list) else item for title, item in nav.items()
+        }
+    page = site / page_address(str(nav))
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    for pattern in (_TITLE, _HEADING):  # the theme gives the first page the site's name for a title
+        found = pattern.search(text)
+        title = html.unescape(_TAGS.sub("", found[1])) if found else site_name
+        if title != site_name:
+            return {title.removesuffix(f" - {site_name}"): nav}
+    return nav
 
 
 def zensical(workspace: Workspace, folder: Path) -> Path:
@@ -145,13 +168,13 @@ def _config(workspace: Workspace, told: list[str], **settings: Any) -> MkDocsCon
     return config
 
 
-def _mkdocs(config: MkDocsConfig) -> None:
+def _mkdocs(config: MkDocsConfig, *, dirty: bool = False) -> None:
     from mkdocs.commands.build import build as make
     from mkdocs.exceptions import Abort, BuildError
 
-    config.plugins.on_startup(command="build", dirty=False)
+    config.plugins.on_startup(command="build", dirty=dirty)
     try:
-        make(config)
+        make(config, dirty=dirty)
     except Abort:
         pass  # warnings in strict mode: they were collected, and are refused later, all of them
     except BuildError as error:

@@ -7,6 +7,7 @@ plugin is used. Neither engine tells an extension which page it renders; the pag
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,12 +34,17 @@ if TYPE_CHECKING:
 _TAGS = re.compile(r"<[^>]*>")
 _REFERENCE = r"\[(?P<text>[^\[\]]+)\]\[(?P<symbol>[A-Za-z_][\w.:-]*)?\]"
 
+FRESH = 0.5
+"""Seconds. A page is made of hundreds of small texts (docstrings), and for each every file would be looked at."""
+
 
 class Render:
     """What is known while one page is rendered: the atlas, the reading, and the steps that have come out so far."""
 
     def __init__(self, workspace: Workspace | None) -> None:
         self._workspace = workspace
+        self._atlas: Atlas | None = None
+        self._looked = -FRESH
         self.reading: Reading | None = None
         self.done = 0
 
@@ -49,9 +55,11 @@ class Render:
 
     @property
     def atlas(self) -> Atlas:
-        """The map of the workspace as it is now."""
-        self._workspace = self._workspace or Workspace.find()
-        return maps.current(self._workspace)
+        """The map of the workspace as it is now, or was a moment ago: whether a file changed is asked rarely."""
+        if self._atlas is None or time.monotonic() - self._looked > FRESH:
+            self._workspace = self._workspace or Workspace.find()
+            self._atlas, self._looked = maps.current(self._workspace), time.monotonic()
+        return self._atlas
 
     @property
     def page(self) -> str | None:
