@@ -3,6 +3,7 @@ them. What a section shows is gathered by `methods`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ KINDS = {
     "distribution": "probabilities and draws",
     "trajectory": "values after each step",
 }
+_QUOTED = re.compile(r"`([^`]+)`")
+_PAPER = re.compile(r"\b(\d{4}\.\d{5})\b")
 _BACKENDS = {"torch": "PyTorch", "jax": "JAX", "numpy": "Python"}
 
 
@@ -71,11 +74,17 @@ def _computed(contract: Contract) -> str:
         contract=contract,
         formula=[mathml(line, block=True) for line in formula.lines],
         symbols=[(mathml(symbol), meaning) for symbol, meaning in formula.symbols.items()],
-        paragraphs=methods.paragraphs(contract.doc),
+        paragraphs=[(kind, _prose(text)) for kind, text in methods.paragraphs(contract.doc)],
         values=[("inputs", inputs), ("outputs", outputs)],
         stages=contract.stages,
         operations=contract.operations,
     )
+
+
+def _prose(text: str) -> str:
+    """A contract's words as HTML: names in backquotes as code, numbers of papers as links to them."""
+    marked = _QUOTED.sub(r"<code>\1</code>", code.escape(text))
+    return _PAPER.sub(r'<a href="https://arxiv.org/abs/\1" rel="noopener">\1</a>', marked)
 
 
 def _value(item: Any, kind: str, differentiable: bool) -> dict[str, Any]:

@@ -94,6 +94,13 @@ def test_pinned_code_leads_to_the_line_that_defines_it(name: str, atlas: maps.At
             assert not re.search(rf"(def|class)\s+{last}\b", lines[first])
 
 
+def test_papers_are_links_and_names_are_code(atlas: maps.Atlas) -> None:
+    page = render(atlas, "token-sampling")
+    assert '<a href="https://arxiv.org/abs/1904.09751" rel="noopener">1904.09751</a>' in page
+    assert "vLLM's <code>Sampler</code>." in page
+    assert "arxiv.org" not in render(atlas, "terminal-reward")
+
+
 def test_a_symbol_that_is_gone_is_told(atlas: maps.Atlas) -> None:
     with pytest.raises(ReadingError, match=r"expected a symbol that the index has, found 'verl:verl\.gone'"):
         methods.pinned(atlas, "verl:verl.gone", "methods/x.html")
