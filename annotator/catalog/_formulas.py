@@ -101,6 +101,18 @@ FORMULAS: Mapping[str, Formula] = {
         ),
         {r"y_t": "the token that was drawn from the policy"},
     ),
+    "kto-loss": Formula(
+        (
+            r"h = \log\, \pi(y) - \log\, \pi_\text{ref}(y), \quad z_0 = \max \left( 0, \operatorname{mean} h' \right)",
+            r"L = \operatorname{mean} \begin{cases} w_D \left( 1 - \sigma(\beta (h - z_0)) \right) & \text{good}"
+            r" \\ w_U \left( 1 - \sigma(\beta (z_0 - h)) \right) & \text{bad} \end{cases}",
+        ),
+        {
+            r"h'": "the same log-ratio of mismatched completions; without gradient",
+            r"z_0": "what gains and losses are counted from; 0 in APO-zero",
+            r"w_D, w_U": "weights of good and of bad completions",
+        },
+    ),
     "loss-aggregation": Formula(
         (
             r"L = \sum_{i,t} m_{i,t} w_i \ell_{i,t}",
