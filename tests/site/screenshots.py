@@ -12,7 +12,7 @@ from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).parents[2]
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--hide-scrollbars"]
-ASSETS = ROOT / "walkthroughs" / "assets"
+FOLDER = ROOT / ".github" / "pictures"
 MINE = "tests/zoo/grpo/np_std.py:compute_advantages"
 PICTURES = {"reading.png": ("verl/grpo-advantage.html", "step-what-it-multiplies")}
 
@@ -40,8 +40,8 @@ def main() -> None:
 
 def save(page: Page, name: str) -> None:
     """Takes what the window shows."""
-    page.screenshot(path=ASSETS / name)
-    print(name, (ASSETS / name).stat().st_size // 1000, "KB")
+    page.screenshot(path=FOLDER / name)
+    print(name, (FOLDER / name).stat().st_size // 1000, "KB")
 
 
 if __name__ == "__main__":
