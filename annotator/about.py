@@ -303,8 +303,8 @@ def path(workspace: Workspace, start: str, goal: str, progress: Progress | None 
     Raises:
         SymbolNotFound: one of them names nothing; near matches are suggested.
     """
-    from annotator.index.calls import WIDEST
-    from annotator.index.calls import path as chain
+    from annotator.index.paths import WIDEST
+    from annotator.index.paths import path as chain
 
     with Index.open(workspace) as index:
         first, last = _best(index, start), _best(index, goal)

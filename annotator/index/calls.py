@@ -1,4 +1,4 @@
-"""Who calls what: the calls of a definition, those to it, and the shortest way from one to another.
+"""Who calls what: the calls of a definition, and those to it.
 
 In Python, everything that enters a function counts (``sites``): calls, but also properties, operators, ``with``, the
 constructors of a class, the wrappers of a decorated function, what a registry or a parameter may hold, overrides. What
@@ -12,7 +12,6 @@ import json
 import re
 import sqlite3
 import zlib
-from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -27,17 +26,10 @@ if TYPE_CHECKING:
     from annotator.index.lookup import Index
     from annotator.index.names import Entry, Source
     from annotator.index.sites import Edge
-    from annotator.pins import Progress
 
 CALLABLE = frozenset(("function", "method", "class", "struct", "macro"))
 MADE_BY = ("__init__", "__new__", "__post_init__")
 """The methods that making an object runs."""
-
-WIDEST = 500
-"""How many definitions a search for a path looks into: each costs milliseconds, and far ones say little."""
-
-MANY = 48
-"""Inferred ways on from one place of which a search for a path follows none: they tell nothing about this one."""
 
 REGISTERED_WITH = ("register", "register_impl", "register_kernel")
 REGISTERING = re.compile(r"\.(?:register|register_impl|register_kernel)\b")
@@ -70,52 +62,6 @@ def callers(index: Index, definition: Definition, limit: int | None = None) -> l
         if limit is not None and len(found) >= limit:
             break
     return list(found.values())
-
-
-def path(
-    index: Index, start: Definition, goal: Definition, *, widest: int = WIDEST, progress: Progress | None = None
-) -> list[Call] | None:
-    """The shortest chain of calls from one definition to another; ``None`` where none of the calls found leads there.
-
-    Breadth first over what each definition calls. ``widest`` bounds how many are looked into; ``progress`` is told of
-    each.
-    """
-    if progress:
-        progress.start("definitions", None)
-    came: dict[str, Call | None] = {start.symbol: None}
-    waiting = deque([start])
-    for _ in range(widest):
-        if not waiting:
-            break
-        if progress:
-            progress.advance("definitions", 1)
-        for call, target in _plain(list(called(index, waiting.popleft())), goal):
-            if call.callee in came:
-                continue
-            came[call.callee] = call
-            if call.callee == goal.symbol:
-                return list(reversed(list(_back(came, call))))
-            waiting.append(target)
-    return None
-
-
-def _plain(calls: list[tuple[Call, Definition]], goal: Definition) -> Iterator[tuple[Call, Definition]]:
-    """Calls without those of places that may lead to very many, unless one of these is the goal itself."""
-    counts: dict[tuple[int, int], int] = {}
-    for call, _ in calls:
-        place = (call.line, call.column)
-        counts[place] = counts.get(place, 0) + (call.certainty != "exact")
-    for call, target in calls:
-        if counts[call.line, call.column] <= MANY or call.certainty == "exact" or call.callee == goal.symbol:
-            yield call, target
-
-
-def _back(came: dict[str, Call | None], last: Call) -> Iterator[Call]:
-    """A chain of calls from its end."""
-    call: Call | None = last
-    while call is not None:
-        yield call
-        call = came[call.caller]
 
 
 def called(index: Index, definition: Definition) -> Iterator[tuple[Call, Definition]]:
@@ -180,7 +126,7 @@ def _entry(source: Source, definition: Definition) -> Entry | None:
 def _calls_to(index: Index, definition: Definition) -> Iterator[Call]:
     """Calls to a definition, from each definition that may call it."""
     asked: set[tuple[str, int]] = set()
-    for candidate in _candidates(index, definition):
+    for candidate in candidates(index, definition):
         if (candidate.symbol, candidate.line) in asked:
             continue
         asked.add((candidate.symbol, candidate.line))
@@ -190,7 +136,7 @@ def _calls_to(index: Index, definition: Definition) -> Iterator[Call]:
                 yield replace(call, caller=around.symbol) if around and candidate.kind != "class" else call
 
 
-def _candidates(index: Index, definition: Definition) -> Iterator[Definition]:
+def candidates(index: Index, definition: Definition) -> Iterator[Definition]:
     """Definitions that may call one: around its uses and those of what leads to it, and its wrappers."""
     if definition.language != "python":
         yield from (around for use in index.resolver.each_use(definition) if (around := _user(index, use)))

@@ -9,9 +9,10 @@ import pytest
 
 from annotator.index import Index
 from annotator.index.aten import entries, generated_from
-from annotator.index.calls import callees, path
+from annotator.index.calls import callees
 from annotator.index.declarations import counterparts
 from annotator.index.operators import Operator, near, operators
+from annotator.index.paths import path
 from annotator.index.seams import parsed
 from tests.index.trees import indexed, meaning
 
