@@ -22,7 +22,7 @@ LITERALS = {
     "string": "str", "concatenated_string": "str", "integer": "int", "float": "float", "true": "bool", "false": "bool",
     "not_operator": "bool",
 }  # fmt: skip
-GUARDED = re.compile(rb"isinstance\(\s*([\w.\[\]]+)\s*,")
+GUARDED = re.compile(rb"isinstance\(\s*([\w.\[\]]+)\s*,|([\w.\[\]]+)\.is_nested\b")
 MAX_DEPTH = 80
 MAX_ITEMS = 8
 """How many bindings of a name, or items of a literal, are looked at to tell a class."""
@@ -43,7 +43,7 @@ class Evaluator(Scoped):
         self.values: dict[int, Value] = {}
         self.held: dict[int, Value] = {}
         self.declared: dict[tuple[Scope, str], Binding | None] = {}
-        self.guarded = {name.decode() for name in GUARDED.findall(self.source)}
+        self.guarded = {name.decode() for names in GUARDED.findall(self.source) for name in names if name}
         self.depth = 0
 
     # Names

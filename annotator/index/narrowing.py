@@ -15,6 +15,8 @@ from annotator.index.values import Value, either
 if TYPE_CHECKING:
     from annotator.index.evaluating import Evaluator
 
+NESTED, NESTED_TENSOR = "is_nested", "torch.nested._internal.nested_tensor.NestedTensor"
+
 
 def narrowed(file: Evaluator, index: int) -> Value | None:
     """The class that an ``isinstance`` before or around a name or attribute makes sure of."""
@@ -76,13 +78,23 @@ def checked(file: Evaluator, test: int, name: str, holds: bool) -> Value | None:
         between = file.source[flat.ends[parts["left"]] : flat.starts[parts["right"]]].strip()
         if (between == b"and") != holds:
             return None
-        return checked(file, parts["left"], name, holds) or checked(file, parts["right"], name, holds)
+        return checked(file, parts["right"], name, holds) or checked(file, parts["left"], name, holds)
+    if kind == "attribute" and holds and file.text(test) == f"{name}.{NESTED}":
+        return nested(file)
     if kind != "call" or not holds or file.text(parts.get("function", test)) != "isinstance":
         return None
     arguments = file.arguments(parts)
     if len(arguments) != 2 or file.text(arguments[0]) != name:
         return None
     return classes(file, arguments[1])
+
+
+def nested(file: Evaluator) -> Value | None:
+    """What a tensor is that says ``is_nested``, now that the old layout is left to C++."""
+    module, _, name = NESTED_TENSOR.rpartition(".")
+    found = file.program.member(Value("module", name=module, pin="torch"), name)
+    value = file.program.instance(found) if found is not None else None
+    return value.unsure("by is_nested") if value is not None and value.kind == "instance" else None
 
 
 def classes(file: Evaluator, node: int) -> Value | None:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from annotator.errors import IndexFileError
+from annotator.index.circles import Circles
 from annotator.index.flow import Binding, Scope
 from annotator.index.hierarchy import Hierarchy
 from annotator.index.linking import Linker
@@ -21,26 +23,52 @@ from annotator.index.names import Entry, Source
 from annotator.index.narrowing import narrowed
 from annotator.index.resolution import NAME
 from annotator.index.scoping import COMPREHENSIONS, TARGETS
-from annotator.index.values import KEYED, Value, is_class, place
+from annotator.index.seams import shared
+from annotator.index.values import KEYED, Value, is_class, made, place
 
 if TYPE_CHECKING:
     from annotator.index.resolver import Resolver
 
 MAX_DEPTH = 24
 MAX_OBJECTS = 5000
-MAX_FILES = 8
-"""In how many other files the callers of a function are looked for, to learn what they hand over."""
+MAX_NAMING = 200
+MAX_FILES = 12
+"""In how many other files the callers of a function are looked for, to learn what they hand over; none of a name that
+more than so many files have."""
+
+ASIDE = re.compile(r"(^|/)(tests?|testing|benchmarks|examples)/")
+"""Files that say little of what the library hands over."""
+
+PER_FILE = 100
+"""What looking into another file costs, measured in answers."""
+
+ROUNDS = 3
+"""How often a parameter is asked anew for which a function hands over to itself a part of what it got."""
 
 VARIABLES = ("variable", "constant", "attribute", "alias")
 FUNCTIONS = ("function", "method")
 MANY = 64
 """So many overrides that an object of a base class tells nothing; only calls on ``self`` lead to them all."""
 
+OPEN = re.compile(r": (?:typing\.)?Any\b")
+"""The annotation of an attribute that may hold anything."""
+
+FEW = 5
+"""How many classes of a family may have a method of a name that alone tells which is meant."""
+
+COMMON = frozenset(name for kind in (str, bytes, list, dict, set, tuple, int, float) for name in dir(kind))
+"""Names of methods of the language's own classes, which tell nothing."""
+
 OWN = "self"
 """Name of an object that is the method's own."""
 
+ITSELF = "sys.modules[__name__]"
+"""How a module names itself."""
+
 RAW = "raw"
 """Name of a function that is called without what its decorators made of it."""
+
+BY_PLATFORM = tuple(f"forward_{name}" for name in ("native", "cuda", "hip", "xpu", "cpu", "tpu", "oot"))
 
 HOOKS = ("__getattr__", "__setattr__", "__getattribute__")
 """Methods that stand behind every access; only the nearest is followed."""
@@ -62,32 +90,82 @@ class Flows:
         self.resolver, self.program = resolver, resolver.program
         self.hierarchy = Hierarchy(self.program)
         self.files: dict[int, Flow | None] = {}
+        self.circles = Circles()
         self.depth = 0
-        self.posted: dict[str, list[int]] = {}
+        self.put: dict[tuple[str, str], list[Value]] = {}
+        self.methods: dict[str, list[Value]] = {}
+        self.named_in: dict[tuple[str, int], list[int]] = {}
         self.wrapped: dict[tuple[int, int, str], list[Value]] = {}
         self.overriding: dict[tuple[int, int, str], list[Value]] = {}
 
     def of(self, file: Source) -> Flow | None:
-        """One Python file; ``None`` where it cannot be read."""
+        """One Python file; ``None`` where it cannot be read, or too much was looked into."""
         if file.number not in self.files:
+            if self.circles.tired:
+                self.circles.give_up()
+                return None
             self.files[file.number] = None
             try:
                 data = self.resolver.read(file.pin, file.path)
             except IndexFileError:
                 return None
             self.files[file.number] = Flow(self, file, data)
+            self.circles.effort += PER_FILE
         return self.files[file.number]
 
     def naming(self, name: str, near: Source) -> list[Flow]:
-        """Other files of the same pin in which a name occurs, if these are few."""
-        if name not in self.posted:
-            numbers = sorted(self.resolver.posted(name))
-            query = "SELECT 1 FROM files WHERE id=? AND language='python'"
-            fetch = self.program.connection.execute
-            self.posted[name] = [n for n in numbers if fetch(query, (n,)).fetchone()] if len(numbers) < 60 else []
-        sources = [self.program.source(n) for n in self.posted[name] if n != near.number]
-        sources = [source for source in sources if source.pin == near.pin and "/tests/" not in f"/{source.path}"]
-        return [flow for s in sources if (flow := self.of(s))] if len(sources) <= MAX_FILES else []
+        """Other files of the same pin in which something of a name is called: the nearest, if these are many."""
+        key = (name, near.number)
+        if key not in self.named_in:
+            rows = [(number, *row) for number in sorted(self.resolver.posted(name)) if (row := self.python(number))]
+            rows = [row for row in rows if row[1] == near.pin and row[0] != near.number and not ASIDE.search(row[2])]
+            rows = [row for row in rows if self.calls(row[1], row[2], name)] if len(rows) <= MAX_NAMING else []
+            rows.sort(key=lambda row: (-shared(row[2], near.path), row[2]))
+            self.named_in[key] = [number for number, _, _ in rows[:MAX_FILES]]
+        return [flow for number in self.named_in[key] if (flow := self.of(self.program.source(number)))]
+
+    def of_name(self, name: str, near: Source) -> list[Value]:
+        """The methods of a name, if one family of classes has it, in the pin of a file and in those it imports."""
+        if name in COMMON or name.startswith("__"):
+            return []
+        if name not in self.methods:
+            query = "SELECT d.file, d.ordinal FROM definitions d JOIN files f ON f.id = d.file "
+            query += "WHERE d.name = ? AND d.kind = 'method' AND f.language = 'python' AND f.path NOT LIKE '%.pyi'"
+            rows = self.program.connection.execute(query, (name,)).fetchall()
+            found = [item for row in rows if (item := self.hierarchy.entry(*row))] if len(rows) < MANY else []
+            self.methods[name] = [Value("entry", *item) for item in found if not ASIDE.search(item[0].path)]
+        query = "SELECT DISTINCT module FROM imports WHERE file = ?"
+        modules = [module for (module,) in self.program.connection.execute(query, (near.number,))]
+        pins = {pin for module in modules for pin in self.program.tops.get(module.partition(".")[0], ())} | {near.pin}
+        here = [one for one in self.methods[name] if one.file is not None and one.file.pin in pins]
+        one_family = 0 < len(here) <= FEW and all(place(each) in self.family(here[0], name) for each in here)
+        return [one.unsure("by the name, which no other class has") for one in here] if one_family else []
+
+    def family(self, method: Value, name: str) -> set[tuple[object, ...]]:
+        """The places of the methods of a name above and below one of them."""
+        assert method.file is not None
+        assert method.entry is not None
+        owner = self.program.owner(method.file, method.entry.qualname.rpartition(".")[0])
+        if owner is None or owner.file is None or owner.entry is None:
+            return {place(method)}
+        order = self.program.order(owner.file, owner.entry)[0]
+        found = [self.program.class_member(*one, name) for one in order]
+        root = next((one for one in reversed(list(zip(order, found, strict=True))) if one[1].kind == "entry"), None)
+        below = self.overrides(*root[0], name) if root else []
+        return {place(one) for one in (method, *found, *below)}
+
+    def python(self, number: int) -> tuple[str, str] | None:
+        """Pin and path of a Python file."""
+        query = "SELECT pin, path FROM files WHERE id=? AND language='python'"
+        row: tuple[str, str] | None = self.program.connection.execute(query, (number,)).fetchone()
+        return row
+
+    def calls(self, pin: str, path: str, name: str) -> bool:
+        """Whether the text of a file has a name before a parenthesis."""
+        try:
+            return f"{name}(".encode() in self.resolver.read(pin, path)
+        except IndexFileError:
+            return False
 
     # Members and results of values
 
@@ -98,12 +176,29 @@ class Flows:
         if name == "__class__" and base.kind == "instance":
             own = replace(base, kind="entry", name="")
             return [own] if base.name == "made" else [own, *self.deriving(own)]
+        if name == "_forward_cls" and is_below(self, base, "torch.autograd.function", "BackwardCFunction"):
+            functions = [replace(one, kind="entry") for one in self.named("torch", "torch.autograd.function.Function")]
+            return [each for one in functions for each in (one, *self.deriving(one))]
         found = self.program.attribute(base, name)
+        if base.kind == "entry" and is_class(base) and found.kind != "entry" and base.file and base.entry:
+            found = self.of_metaclass(base.file, base.entry, name) or found
         values = [found] if found.kind != "unknown" else []
         if base.kind == "instance" and base.name != "made" and base.file and base.entry and name not in HOOKS:
             over = self.overrides(base.file, base.entry, name)
             values += over if len(over) <= MANY or base.name == OWN else []
         return distinct(values)
+
+    def of_metaclass(self, file: Source, entry: Entry, name: str) -> Value | None:
+        """A member of the metaclass of a class, if the pins define it."""
+        for source, item in self.program.order(file, entry)[0]:
+            if "metaclass=" in item.hint:
+                text = item.hint.partition("metaclass=")[2].partition(",")[0].partition("(")[0].strip()
+                meta = self.program.dotted(source, "", text)
+                if meta.kind == "entry" and meta.file and meta.entry and meta.entry.kind == "class":
+                    found = self.program.class_member(meta.file, meta.entry, name)
+                    return found if found.kind == "entry" else None
+                return None
+        return None
 
     def gotten(self, base: Value) -> Iterator[Value]:
         """What ``__getattr__`` gives for a member that an object has not."""
@@ -142,11 +237,28 @@ class Flows:
         if not solid and (flow := self.of(value.file)):
             solid = flow.assigned(entry)
         solid += [each for one in solid if is_class(one) and not one.sure for each in self.deriving(one)]
+        if entry.kind == "attribute" and OPEN.match(entry.hint):
+            solid += self.put_there(entry.name, value.file)
         return [one if value.sure else one.unsure(value.why) for one in solid or known]
+
+    def put_there(self, name: str, near: Source) -> list[Value]:
+        """What other code of the pin assigns to an attribute of that name, of objects that it knows nothing of."""
+        key = (name, near.pin)
+        if key not in self.put:
+            self.put[key] = []
+            written = re.compile(rb"(?<![\w.])(?!self\.|cls\.)\w+\.%s\s*=(?!=)" % re.escape(name.encode()))
+            rows = [row for number in sorted(self.resolver.posted(name)) if (row := self.python(number))]
+            paths = [path for pin, path in rows if pin == near.pin and not ASIDE.search(path)]
+            paths = [path for path in paths if written.search(self.resolver.read(near.pin, path))]
+            for path in paths if len(paths) <= FEW else ():
+                flow = self.of(self.program.source(self.resolver.file(near.pin, path)[0]))
+                self.put[key] += flow.assigned_to_strangers(name) if flow else []
+        return self.put[key]
 
     def results(self, value: Value) -> list[Value]:
         """What calling a value gives."""
         if self.depth > MAX_DEPTH:
+            self.circles.cut()
             return []
         self.depth += 1
         try:
@@ -171,7 +283,8 @@ class Flows:
             return [replace(value, kind="instance", name="made")]
         if entry.kind not in FUNCTIONS:
             return []
-        known = [one for one in flatten(self.program.returned(file, entry, value.owner)) if not is_callable(one)]
+        told = [self.program.returned(file, one, value.owner) for one in overloads(file, entry)]
+        known = [one for each in told for one in flatten(each) if not is_callable(one)]
         known += [each for one in known if is_class(one) and entry.hint for each in self.deriving(one)]
         if (not known or not entry.hint) and (flow := self.of(file)):
             known = flow.returns(entry) or known
@@ -184,7 +297,17 @@ class Flows:
             methods += self.read(found) if found.entry and found.entry.kind in VARIABLES else [found]
         if is_module(self, value):
             methods += [found.unsure("by Module.__call__") for found in self.member(value, "forward")]
+            methods += self.dispatched(value, methods)
         return distinct(method for method in methods if method.kind in ("entry", "lambda"))
+
+    def dispatched(self, value: Value, methods: list[Value]) -> Iterator[Value]:
+        """What vLLM's ``CustomOp.forward`` chooses from for its platform: the methods ``forward_…`` of the class."""
+        if not any(one.entry is not None and one.entry.qualname == "CustomOp.forward" for one in methods):
+            return
+        for name in BY_PLATFORM:
+            for found in self.member(replace(value, name="made"), name):
+                if found.entry is not None and not found.entry.qualname.startswith("CustomOp."):
+                    yield found.unsure("by CustomOp.dispatch_forward, for the platform")
 
     def named(self, pin: str, dotted: str) -> list[Value]:
         """An object of the class of that name."""
@@ -241,16 +364,17 @@ class Flows:
         if file is None or entry is None or entry.kind not in FUNCTIONS or not entry.decorators or value.name == RAW:
             return []
         key = (file.number, entry.ordinal, entry.decorators)
-        if key not in self.wrapped:
-            self.wrapped[key] = []
-            made = [(name, one) for name, many in self.decorations(file, entry) for one in many if not is_given(one)]
-            self.wrapped[key] = distinct(
-                replace(one, sure=False, why=f"the wrapper that {name} makes")
-                for name, each in made
-                for one in (self.called(each) if each.kind == "instance" else [each])
-                if one.entry is not None and place(one)[1:3] != (file.number, entry.ordinal)
-            )
-        return self.wrapped[key]
+        return self.circles.answer(self.wrapped, key, lambda: self.wrapping(file, entry))
+
+    def wrapping(self, file: Source, entry: Entry) -> list[Value]:
+        """``wrappers``, computed."""
+        made = [(name, one) for name, many in self.decorations(file, entry) for one in many if not is_given(one)]
+        return distinct(
+            replace(one, sure=False, why=f"the wrapper that {name} makes")
+            for name, each in made
+            for one in (self.called(each) if each.kind == "instance" else [each])
+            if one.entry is not None and place(one)[1:3] != (file.number, entry.ordinal)
+        )
 
     def decorated_with(self, file: Source, entry: Entry) -> Iterator[Value]:
         """Functions that are handed to a function (or method ``__call__``, or inner function) by decoration."""
@@ -304,6 +428,7 @@ class Flow:
         self.own: dict[str, list[int]] = {}
         self.globals: dict[str, list[int]] = {}
         self.exits: dict[int, list[int]] = {}
+        self.recursive: set[int] = set()
         self.functions: dict[tuple[str, int], int] = {}
         self.survey()
 
@@ -313,7 +438,10 @@ class Flow:
         for node, kind in enumerate(flat.types):
             parts = flat.children[node]
             if kind == "call" and "function" in parts:
-                self.calls.setdefault(self.last(parts["function"]), []).append(node)
+                name, scope = self.last(parts["function"]), self.scopes[node]
+                self.calls.setdefault(name, []).append(node)
+                if scope.kind == "function" and scope.qualname.rpartition(".")[2] == name:
+                    self.recursive.add(scope.node)
                 self.survey_added(node, parts["function"])
             elif kind == "assignment" and "left" in parts and "right" in parts:
                 self.survey_assigned(parts["left"], parts["right"])
@@ -345,6 +473,13 @@ class Flow:
         given = self.arguments(call)
         if place_ is not None and len(given) > place_:
             self.stores.setdefault(self.base_name(parts["object"]), []).append(given[place_])
+
+    @cached_property
+    def replaced(self) -> list[Value]:
+        """What takes the place of the module: ``sys.modules[__name__] = …``."""
+        stored = self.stores.get("modules", ())
+        targets = [(self.flat.children[self.flat.parents[right]].get("left", -1), right) for right in stored]
+        return [v for left, right in targets if left >= 0 and self.text(left) == ITSELF for v in self.objects(right)]
 
     def base_name(self, node: int) -> str:
         """The last name of what an item is taken from: ``X`` of ``X[a][b]``, ``x`` of ``self.x[a]``."""
@@ -393,24 +528,32 @@ class Flow:
 
     def objects(self, node: int) -> list[Value]:
         """What an expression may stand for."""
-        if node in self.known:
-            return self.known[node]
-        self.known[node] = []
+        rounds = ROUNDS if self.scopes[node].node in self.recursive and self.is_parameter(node) else 0
+        return self.flows.circles.answer(self.known, node, lambda: self.evaluated(node), rounds)
+
+    def is_parameter(self, node: int) -> bool:
+        """Whether an expression is the name of a parameter of the function around it."""
+        ways = self.scopes[node].names.get(self.text(node), ()) if self.flat.types[node] == "identifier" else ()
+        return any(way.kind == "parameter" for way in ways)
+
+    def evaluated(self, node: int) -> list[Value]:
+        """``objects``, computed: narrowed by what is plain."""
         if self.flows.depth > MAX_DEPTH:
-            del self.known[node]
+            self.flows.circles.cut()
             return []
         self.flows.depth += 1
         try:
             sure = narrowed(self.linker, node) if self.linker.guarded else None
             plain = sure or self.linker.value(node)
-            found = flatten(sure) if sure else distinct(self.evaluate(node))
+            found = [] if sure and sure.kind == "instance" else distinct(self.evaluate(node))
+            if sure:
+                found = [one for one in found if one.kind == "literal"] + flatten(sure)
             narrow = plain.sure and plain.kind in ("instance", "entry", "module") and plain.owner is None
             if narrow and not (len(found) == 1 and place(found[0])[1:3] == place(plain)[1:3]):
                 found = [one for one in found if one.kind == "lambda"] + [plain]
-            self.known[node] = found or flatten(plain)
+            return found or flatten(plain)
         finally:
             self.flows.depth -= 1
-        return self.known[node]
 
     def evaluate(self, node: int) -> Iterable[Value]:
         """``objects``, computed."""
@@ -432,7 +575,8 @@ class Flow:
         if kind == "boolean_operator":
             return [v.unsure("one side of a condition") for kid in flat.kids[node] for v in self.objects(kid)]
         if kind == "subscript" and "value" in parts:
-            return self.items(node)
+            own = self.text(node) == ITSELF
+            return [Value("module", name=self.file.module, pin=self.file.pin)] if own else self.items(node)
         if kind == "lambda":
             return [Value("lambda", self.file, self.around(node), name=str(node))]
         if kind in DISPLAYS:
@@ -525,8 +669,20 @@ class Flow:
                 found += self.field(entry, scope_name)
             for right in self.own.get(entry.name, ())[:16]:
                 if self.class_of(right) == scope_name:
-                    found += self.by_annotation(right) or self.objects(right)
+                    declared = self.by_annotation(right)
+                    hollow = all(is_callable(value) or is_hollow(value) for value in declared)
+                    found += [*declared, *self.objects(right)] if hollow else declared
         return [value.unsure(f"by an assignment to {entry.name}") for value in distinct(found)]
+
+    def assigned_to_strangers(self, name: str) -> list[Value]:
+        """What is assigned to an attribute of a name, of objects of which nothing is known."""
+        found: list[Value] = []
+        for right in self.own.get(name, ())[:16]:
+            left = self.flat.children[self.flat.parents[right]].get("left", -1)
+            base = self.flat.children[left].get("object", -1) if left >= 0 else -1
+            if base >= 0 and self.linker.value(base).kind == "unknown" and not self.objects(base):
+                found += self.objects(right)
+        return [value.unsure(f"by an assignment to {name} from outside") for value in distinct(found)]
 
     def field(self, entry: Entry, owner: str) -> Iterator[Value]:
         """What is handed over for a field where objects of its class are made, if no ``__init__`` is written."""
@@ -651,9 +807,11 @@ class Flow:
         return self.held(base, int(index) if index.isdigit() else None)
 
     def displayed(self, node: int, part: int | None = None) -> list[Value]:
-        """The values of a display or a comprehension."""
+        """The values of a display or a comprehension; of a ``defaultdict``, what its factory makes."""
         flat = self.flat
         kind, kids = flat.types[node], flat.kids[node]
+        if kind == "call":
+            return distinct(each for value in self.factory(node) for each in self.flows.results(value))
         if kind in COMPREHENSIONS:
             body = flat.children[node].get("body")
             nodes = [] if body is None else [flat.children[body].get("value", body)]
@@ -667,6 +825,11 @@ class Flow:
             nodes = kids[part : part + 1] if part is not None and kind == "tuple" else kids
         return distinct(value.unsure("held by a container") for kid in nodes[:400] for value in self.objects(kid))
 
+    def factory(self, node: int) -> list[Value]:
+        """What a ``defaultdict`` calls for a key that it has not."""
+        given = self.arguments(node) if self.flat.types[node] == "call" else []
+        return self.objects(given[0]) if given else []
+
     # Calls
 
     def results(self, node: int, function: int) -> Iterable[Value]:
@@ -675,12 +838,12 @@ class Flow:
         if self.text(function) == "super":
             value = self.linker.value(node)
             return [value] if value.kind != "unknown" else []
-        functions = self.objects(function)
-        if not functions or all(value.kind == "external" for value in functions):
+        functions, found = self.objects(function), None
+        outside = [value for value in functions if value.kind == "external"]
+        if outside or not functions:
             found = self.known_call(name, node, function, given)
-            if found is not None:
-                return found
-        return [each for value in functions for each in self.flows.results(value)]
+        asked = functions if found is None else [value for value in functions if value.kind != "external"]
+        return [*(found or ()), *(each for value in asked for each in self.flows.results(value))]
 
     def known_call(self, name: str, node: int, function: int, given: list[int]) -> list[Value] | None:
         """What a call of something outside the pins gives, where that is a matter of its arguments."""
@@ -701,12 +864,18 @@ class Flow:
         if name == "getattr" and len(given) > 1 and flat.types[given[1]] == "string":
             text = self.text(given[1]).strip("\"'")
             members = [each for base in self.objects(given[0]) for each in self.flows.member(base, text)]
-            return [each.unsure("through getattr") for value in members for each in self.flows.read(value)]
+            read = [each for value in members for each in self.flows.read(value)]
+            read += self.objects(given[2]) if len(given) > 2 else []
+            return [each.unsure("through getattr") for each in read]
+        if name == "defaultdict" and given:
+            return [Value("literal", self.file, name=str(node), sure=False, why="held by a container")]
+        if name == "fromkeys" and given:
+            return self.objects(given[0])
         if flat.types[function] == "attribute" and "object" in parts:
             if name in TAKES:
                 return self.held(parts["object"])
             if name in WHOLE:
-                return self.objects(parts["object"])
+                return [paired(value) if name == "items" else value for value in self.objects(parts["object"])]
         return None
 
     def returns(self, entry: Entry) -> list[Value]:
@@ -738,7 +907,7 @@ class Flow:
         flat = self.flat
         parts = flat.children[node]
         if flat.types[scope.node] == "lambda":
-            return []
+            return self.called_back(scope.node, flat.kids[flat.parents[node]].index(node))
         found: list[Value] = []
         if name == "ctx" and is_step(self.flows, scope, self.file):
             return self.flows.named("torch", "torch.autograd.function.FunctionCtx")
@@ -753,16 +922,51 @@ class Flow:
                 return [value, *self.flows.deriving(value)] if value.kind == "entry" else [replace(value, name=OWN)]
         if found and not any(is_callable(value) or is_hollow(value) for value in found):
             return found
+        called = any(is_callable(value) or holds_callables(value) for value in found)
         if "value" in parts:
             found += self.objects(parts["value"])
-        return distinct([*found, *self.given(name, node, scope)])
+        return distinct([*found, *self.given(name, node, scope, called)])
 
-    def given(self, name: str, node: int, scope: Scope) -> list[Value]:
-        """What is handed over for a parameter, at the calls and decorations that are found."""
-        key = (scope.node, name)
-        if key in self.handed:
-            return self.handed[key]
-        self.handed[key] = []
+    def called_back(self, function: int, number: int) -> list[Value]:
+        """What the function that a ``lambda`` is handed to hands to its parameter of a number."""
+        flat, above = self.flat, self.flat.parents[function]
+        keyword = self.text(flat.children[above]["name"]) if flat.types[above] == "keyword_argument" else ""
+        listed = flat.parents[above] if keyword else above
+        call = flat.parents[listed]
+        if flat.types[listed] != "argument_list" or "function" not in flat.children[call]:
+            return []
+        value = self.linker.value(flat.children[call]["function"])
+        if value.kind != "entry" or value.entry is None or value.file is None or value.entry.kind not in FUNCTIONS:
+            return []
+        flow = self.flows.of(value.file)
+        position = -1 if keyword else self.arguments(call).index(function) + (value.entry.kind == "method")
+        return flow.hands_on(value.entry, keyword, position, number) if flow else []
+
+    def hands_on(self, entry: Entry, keyword: str, position: int, number: int) -> list[Value]:
+        """What a function hands, at the place of a number, to the parameter of a name or a position that it calls."""
+        node = self.functions.get((entry.qualname, entry.line), -1)
+        listed = self.flat.children[node].get("parameters", -1) if node >= 0 else -1
+        kids = self.flat.kids[listed] if listed >= 0 else []
+        names = [self.text(self.flat.children[kid].get("name", (self.flat.kids[kid] or [kid])[0])) for kid in kids]
+        name = keyword or (names[position] if 0 <= position < len(names) else "")
+        found: list[Value] = []
+        for call in self.calls.get(name, ())[:8]:
+            given = self.arguments(call)
+            if number < len(given) and self.flat.holds(node, call):
+                found += self.objects(given[number])
+        return [value.unsure(f"handed over by {entry.name}") for value in distinct(found)]
+
+    def given(self, name: str, node: int, scope: Scope, called: bool) -> list[Value]:
+        """What is handed over for a parameter, at the calls and decorations that are found.
+
+        Other files are asked if it is ``called``, by its annotation or in the body.
+        """
+        return self.flows.circles.answer(
+            self.handed, (scope.node, name), lambda: self.handed_over(name, node, scope, called), rounds=ROUNDS
+        )
+
+    def handed_over(self, name: str, node: int, scope: Scope, is_called: bool) -> list[Value]:
+        """``given``, computed."""
         entry = self.entry_of(scope)
         if entry is None:
             return []
@@ -779,15 +983,31 @@ class Flow:
             else entry.name
         )
         body = self.linker.source[self.flat.starts[scope.node] : self.flat.ends[scope.node]]
-        calls_it = re.search(rb"\b%s\(" % re.escape(name.encode()), body) is not None
+        calls_it = is_called or re.search(rb"\b%s\(|callable\(%s\)" % ((re.escape(name.encode()),) * 2), body)
         if entry.name == "__call__":
             owner = entry.qualname.split(".")[-2] if "." in entry.qualname else ""
             for flow in [self, *self.flows.naming(owner, self.file)]:
                 found += flow.to_objects(owner, place_)
         for flow in [self, *(self.flows.naming(called, self.file) if calls_it else ())]:
             found += flow.handing(called, self.file, entry, place_, name)
-        self.handed[key] = [value.unsure(f"handed over for {name}") for value in distinct(found)]
-        return self.handed[key]
+        for other in ("cls", "__init__") if called != entry.name else ():
+            found += self.handing(other, self.file, entry, place_, name)
+        outer = scope.parent
+        if outer is not None and outer.kind == "function":
+            maker = outer.qualname.rpartition(".")[2]
+            for other in (maker, *self.calling(maker)):
+                found += self.to_objects(other, place_)
+        if outer is not None and outer.kind == "class" and (calls_it or name == "cls"):
+            found += self.from_below(outer.qualname, entry, place_, name)
+        return [value.unsure(f"handed over for {name}") for value in distinct(found)]
+
+    def from_below(self, owner: str, entry: Entry, place_: int, name: str) -> Iterator[Value]:
+        """What the methods of deriving classes hand over to a method by ``super()``."""
+        around = self.flows.program.owner(self.file, owner)
+        children = self.flows.hierarchy.direct(self.file, around.entry) if around and around.entry else []
+        for flow in dict.fromkeys(self.flows.of(source) for source, _ in children[:MAX_FILES]):
+            if flow is not None:
+                yield from flow.handing(entry.name, self.file, entry, place_, name)
 
     def to_objects(self, owner: str, place_: int) -> Iterator[Value]:
         """What calls of objects hand over that are made on the spot: ``Class(...)(value)``."""
@@ -798,15 +1018,18 @@ class Flow:
                 yield from self.objects(given[place_]) if 0 <= place_ < len(given) else ()
 
     def handing(self, called: str, file: Source, entry: Entry, place_: int, name: str) -> Iterator[Value]:
-        """What the calls of a function in this file hand over at a place or under a name."""
-        for call in self.calls.get(called, ())[:24]:
+        """What the calls of a function in this file, or a ``partial`` of it, hand over at a place or under a name."""
+        calls = [(self.flat.children[call]["function"], call, 0) for call in self.calls.get(called, ())[:24]]
+        halves = [(given[0], call, 1) for call in self.calls.get("partial", ()) if (given := self.arguments(call))]
+        calls += [half for half in halves if self.last(half[0]) == called][:24]
+        for function, call, first in calls:
             node = self.keywords(call).get(name)
             if node is None:
-                given = self.arguments(call)
+                given = self.arguments(call)[first:]
                 node = given[place_] if 0 <= place_ < len(given) else None
             if node is None or self.flat.types[node] in ("string", "integer", "float", "none", "true", "false"):
                 continue
-            value = self.linker.value(self.flat.children[call]["function"])
+            value = self.linker.value(function)
             wanted = {entry.qualname, entry.qualname.rpartition(".")[0]}
             same = value.file is file and value.entry is not None and value.entry.qualname in wanted
             if same or (value.kind == "unknown" and self.file is file):
@@ -817,6 +1040,13 @@ class Flow:
         name = self.flat.children[scope.node].get("name")
         line = self.flat.places.get(name, (-1, 0))[0] + 1 if name is not None else 0
         return next((e for e in self.file.entries.get(scope.qualname, ()) if e.line == line), None)
+
+
+def overloads(file: Source, entry: Entry) -> list[Entry]:
+    """A function, or all its overloads where it is one of them."""
+    if "overload" not in entry.decorators:
+        return [entry]
+    return [one for one in file.entries.get(entry.qualname, ()) if "overload" in one.decorators]
 
 
 def is_module(flows: Flows, value: Value) -> bool:
@@ -834,9 +1064,23 @@ def is_callable(value: Value) -> bool:
     return value.kind == "callable" or (value.kind == "external instance" and value.last == "Callable")
 
 
+def paired(value: Value) -> Value:
+    """The pairs of a dictionary whose keys and items are known by its annotation."""
+    if value.kind != "external instance" or value.last not in KEYED or len(value.items) != 2:
+        return value
+    return Value("external instance", name="builtins.list", items=(made("builtins.tuple", *value.items),))
+
+
 def is_hollow(value: Value) -> bool:
-    """Whether a container may hold anything."""
-    return value.kind == "external instance" and any(item.kind == "unknown" for item in value.items)
+    """Whether a container may hold anything, or anything that can be called."""
+    items = value.items if value.kind == "external instance" else ()
+    return holds_callables(value) or any(item.kind == "unknown" or is_hollow(item) for item in items)
+
+
+def holds_callables(value: Value) -> bool:
+    """Whether all that is known of what a container holds is that it can be called."""
+    items = value.items if value.kind == "external instance" else ()
+    return any(is_callable(item) or holds_callables(item) for item in items)
 
 
 def is_step(flows: Flows, scope: Scope, file: Source) -> bool:
@@ -860,11 +1104,16 @@ def flatten(value: Value) -> list[Value]:
     return [] if value.kind in ("unknown", "none", "local", "absent", "parameter") else [value]
 
 
+def contents(value: Value) -> tuple[object, ...]:
+    """Where a value leads, and so what it holds."""
+    return (*place(value), *(contents(item) for item in value.items))
+
+
 def distinct(values: Iterable[Value]) -> list[Value]:
-    """Values without repetition, the sure ones before the others of the same place."""
+    """Values without repetition, the sure ones before the others of the same place and contents."""
     found: dict[tuple[object, ...], Value] = {}
     for value in values:
-        key = place(value)
+        key = contents(value) if value.items else place(value)
         if key not in found or (value.sure and not found[key].sure):
             found[key] = value
         if len(found) >= MAX_OBJECTS:

@@ -13,8 +13,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from annotator.index.names import Entry, Source
+from annotator.index.narrowing import NESTED, NESTED_TENSOR
 from annotator.index.objects import FUNCTIONS, OWN, PROPERTY, VARIABLES, Flow, Flows, flatten, is_below
-from annotator.index.values import Value
+from annotator.index.values import KEYED, Value
 
 BINARY = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul",
@@ -31,6 +32,9 @@ BUILTIN = {
     "hasattr": ("__getattr__",), "getattr": ("__getattr__",), "setattr": ("__setattr__",), "dir": ("__dir__",),
 }  # fmt: skip
 HASHING = frozenset(("add", "get", "pop", "setdefault", "discard", "remove"))
+CALLS_BACK = frozenset(("map", "filter"))
+HASHED = HASHING | frozenset(("update", "isdisjoint", "issubset", "issuperset", "union", "intersection", "difference"))
+HASHED_BY = KEYED | frozenset(("set", "Set", "frozenset", "FrozenSet"))
 MAKERS = ("__new__", "__init__")
 
 
@@ -51,7 +55,7 @@ class Sites:
     """The edges of one file."""
 
     def __init__(self, flows: Flows, flow: Flow) -> None:
-        self.flows, self.flow, self.flat = flows, flow, flow.flat
+        self.flows, self.flow, self.flat, self.file = flows, flow, flow.flat, flow.file
         self.starts = [0]
         for position, byte in enumerate(flow.linker.source):
             if byte == 10:
@@ -60,12 +64,14 @@ class Sites:
     def of(self, entry: Entry) -> list[Edge]:
         """The edges of a definition, those of functions inside it too; of a class or module, those of its own level."""
         found: dict[tuple[int, int, int, int], Edge] = {}
+        self.flows.circles.rest()
         for node in self.nodes(entry):
             for place, value in self.entered(node):
                 edge = self.edge(place, node, value)
                 key = (edge.line, edge.column, edge.file, edge.ordinal)
                 if key not in found or found[key].certainty != "exact":
                     found[key] = edge
+        self.flows.circles.rest()
         return sorted(found.values())
 
     def nodes(self, entry: Entry) -> Iterator[int]:
@@ -122,8 +128,10 @@ class Sites:
             yield from ((parts["right"], value) for value in self.loop(parts["right"]))
         elif kind == "subscript" and "value" in parts:
             yield from ((parts["value"], value) for value in self.dunder(parts["value"], self.item_method(node)))
+            yield from ((parts["value"], value) for value in self.missing(parts["value"]))
             if "subscript" in parts:
                 yield from ((parts["value"], value) for value in self.hashed(parts["subscript"]))
+            yield from ((parts["value"], value) for value in self.keyed(parts["value"]))
         elif kind in ("binary_operator", "augmented_assignment", "comparison_operator", "unary_operator"):
             yield from ((node, value) for value in self.operator(node, kind, parts))
         elif kind == "decorator" and flat.kids[node]:
@@ -171,9 +179,11 @@ class Sites:
         values = [v for value in values for v in self.callable(value)]
         if not values:
             values = flatten(flow.linker.value(function))
-        for value in values:
+        for value in values or self.by_name(function):
             for each in self.enter(value):
                 yield place, each
+        yield from ((place, value) for value in self.operator_called(function))
+        yield from ((place, value) for value in self.dispatched(node, values))
         name = flow.last(function)
         given = flow.arguments(node)
         if name in BUILTIN and flat.types[function] == "identifier" and given:
@@ -181,15 +191,82 @@ class Sites:
                 yield place, value
             for base in flow.objects(given[0]) if name in ("hasattr", "getattr") else ():
                 yield from ((place, value) for value in self.of_module(base, "") if base.kind == "module")
+        if name == "zip" and flat.types[function] == "identifier":
+            yield from ((place, value) for each in given for value in self.dunder(each, ("__iter__",)))
+        if name in CALLS_BACK and flat.types[function] == "identifier" and given:
+            for value in flow.objects(given[0]):
+                yield from ((given[0], each.unsure(f"called by {name}")) for each in self.enter(value))
         if name == "isinstance" and len(given) == 2:
             yield from ((place, value) for value in self.checked(given[1]))
         if name in HASHING and flat.types[function] == "attribute" and given:
             yield from ((place, value) for value in self.hashed(given[0]))
+        if name in HASHED and flat.types[function] == "attribute":
+            yield from ((place, value) for value in self.keyed(flat.children[function]["object"]))
         if name == "apply" and flat.types[function] == "attribute":
             yield from ((place, value) for value in self.applied(flat.children[function]["object"]))
         for kid in (*given, *flow.keywords(node).values()):
             if flat.types[kid] in ("identifier", "attribute"):
                 yield from ((kid, value) for value in self.handed(kid, name))
+
+    def by_name(self, function: int) -> Iterable[Value]:
+        """The methods of a name that few classes have, where nothing is known of the object."""
+        parts = self.flat.children[function]
+        if self.flat.types[function] != "attribute" or "attribute" not in parts:
+            return []
+        if self.flow.objects(parts["object"]) or self.flow.linker.value(parts["object"]).kind != "unknown":
+            return []
+        return self.flows.of_name(self.flow.text(parts["attribute"]), self.file)
+
+    def operator_called(self, function: int) -> Iterator[Value]:
+        """What runs in Python where ``torch.ops.namespace.name``, or an overload of it, is called."""
+        node = function
+        for name in ("OpOverloadPacket", "OpOverload"):
+            node = self.flat.children[node].get("object", -1) if self.flat.types[node] == "attribute" else -1
+            if node < 0:
+                return
+            if any(value.kind == "operators" for value in self.flow.objects(node)):
+                for value in self.flows.named("torch", f"torch._ops.{name}"):
+                    for each in self.protocol(value, ("__call__",)):
+                        yield each.unsure("by which an operator is called")
+
+    def dispatched(self, call: int, values: list[Value]) -> Iterator[Value]:
+        """What PyTorch's C++ enters where a function of it is called.
+
+        ``__torch_function__`` of an argument's class, ``__torch_dispatch__`` where that method calls on, the backward
+        of a ``torch.autograd.Function`` where the engine runs.
+        """
+        flat, flow = self.flat, self.flow
+        function = flat.children[call]["function"]
+        scope = flow.scopes[call]
+        if scope.qualname.endswith(".__torch_function__") and flow.text(function) == "func":
+            owner = self.flows.program.owner(self.file, scope.qualname.rpartition(".")[0])
+            for value in self.flows.member(owner, "__torch_dispatch__") if owner else ():
+                if value.why != "an override":
+                    yield value.unsure("by PyTorch's C++, for an object of this class")
+        names = {value.entry.name for value in values if value.entry is not None and is_stub(value)}
+        if "run_backward" in names:
+            for node in self.flows.named("torch", "torch.autograd.function.BackwardCFunction"):
+                yield from (v.unsure("by the autograd engine, in C++") for v in self.protocol(node, ("apply",)))
+        if names or (not values and flow.text(function).startswith("torch._")):
+            for argument in flow.arguments(call):
+                yield from (each for base in flow.objects(argument) for each in self.torch_function(base))
+
+    def torch_function(self, base: Value) -> Iterator[Value]:
+        """The ``__torch_function__`` of a class of tensors that has its own, which C++ hands its functions to."""
+        plain = base.sure or base.name in ("made", OWN) or base.why == "by is_nested"
+        if base.kind != "instance" or base.entry is None or base.entry.name == "Tensor" or not plain:
+            return
+        for value in self.flows.member(base, "__torch_function__"):
+            own = value.why != "an override" and value.entry is not None and value.entry.qualname[:7] != "Tensor."
+            if value.kind == "entry" and own:
+                yield value.unsure("by PyTorch's C++, for an object of this class")
+
+    def missing(self, node: int) -> Iterator[Value]:
+        """What an item that is not there yet is made by: the factory of a ``defaultdict``."""
+        for value in self.flow.objects(node):
+            flow = self.flows.of(value.file) if value.kind == "literal" and value.file is not None else None
+            for made in flow.factory(int(value.name)) if flow else ():
+                yield from (each.unsure("where the key is missing") for each in self.enter(made))
 
     def checked(self, node: int) -> Iterator[Value]:
         """``isinstance`` asks the metaclass."""
@@ -199,8 +276,16 @@ class Sites:
                     yield from self.of_metaclass(value.file, value.entry, "__instancecheck__")
 
     def hashed(self, node: int) -> Iterator[Value]:
-        """What is looked for in a set or a dictionary is hashed."""
+        """What is looked for in a set or a dictionary is hashed, and compared with what has the same hash."""
         yield from (value.unsure("to be found by its hash") for value in self.dunder(node, ("__hash__",)))
+        yield from (value.unsure("to be told apart in its place") for value in self.dunder(node, ("__eq__",)))
+
+    def keyed(self, node: int) -> Iterator[Value]:
+        """What the keys of a dictionary or a set are hashed by, where its annotation says what they are."""
+        for value in self.flow.objects(node):
+            if value.kind == "external instance" and value.items and value.last in HASHED_BY:
+                for key in flatten(value.items[0]):
+                    yield from (each.unsure("to be found by its hash") for each in self.protocol(key, ("__hash__",)))
 
     def applied(self, node: int) -> Iterator[Value]:
         """``apply`` of a ``torch.autograd.Function`` enters ``forward`` by way of C++."""
@@ -213,16 +298,9 @@ class Sites:
 
     def of_metaclass(self, file: Source, entry: Entry, name: str) -> Iterator[Value]:
         """A method of the metaclass of a class, if the pins define it."""
-        program = self.flows.program
-        for source, item in program.order(file, entry)[0]:
-            if "metaclass=" in item.hint:
-                text = item.hint.partition("metaclass=")[2].partition(",")[0].partition("(")[0].strip()
-                meta = program.dotted(source, "", text)
-                if meta.kind == "entry" and meta.file and meta.entry and meta.entry.kind == "class":
-                    found = program.class_member(meta.file, meta.entry, name)
-                    if found.kind == "entry":
-                        yield found.unsure("by the metaclass")
-                return
+        found = self.flows.of_metaclass(file, entry, name)
+        if found is not None:
+            yield found.unsure("by the metaclass")
 
     def callable(self, value: Value) -> Iterable[Value]:
         """What a member that is called stands for."""
@@ -249,6 +327,9 @@ class Sites:
         name, parent = flow.text(parts["attribute"]), flat.parents[node]
         written = flat.fields[node] == "left" and flat.types[parent] in ("assignment", "augmented_assignment")
         bases = flow.objects(parts["object"])
+        if name == NESTED:
+            for value in self.flows.named("torch", NESTED_TENSOR):
+                yield from (each.unsure("where it is one") for each in self.torch_function(value))
         if written:
             for base in bases:
                 yield from self.protocol(base, ("__setattr__",))
@@ -265,9 +346,15 @@ class Sites:
         if base.kind == "module":
             yield from self.of_module(base, name)
             return
+        if base.kind == "operators":
+            for value in self.flows.named("torch", "torch._ops._OpNamespace"):
+                for each in self.protocol(value, ("__getattr__",)):
+                    yield each.unsure("where it is first asked for")
+            return
         members = self.flows.member(base, name)
-        if any(found.file is not None and found.file.path.endswith(".pyi") for found in members):
+        if any(is_stub(found) or is_added(found) for found in members):
             members = [found for found in members if found.why != "an override"]
+            yield from self.torch_function(base)
         plain = False
         for found in members:
             if found.entry is not None and found.entry.kind == "method" and PROPERTY.search(found.entry.decorators):
@@ -288,6 +375,11 @@ class Sites:
             getter = program.member(base, "__getattr__")
             if getter is not None and getter.kind == "entry":
                 yield getter.unsure("where the module binds no such name")
+        for source in program.files_of(base.pin, base.name) if base.pin else ():
+            flow = self.flows.of(source) if source.path.endswith(".py") else None
+            for value in flow.replaced if flow else ():
+                for each in self.protocol(value, ("__getattr__",)):
+                    yield each.unsure("of the object that takes the module's place")
 
     def setter(self, found: Value) -> Iterator[Value]:
         """The setter of a property."""
@@ -377,3 +469,13 @@ class Sites:
         for value in self.flow.objects(applied):
             for each in self.enter(value):
                 yield applied, each
+
+
+def is_added(value: Value) -> bool:
+    """Whether a value is a method in C that the class of tensors takes over by an assignment."""
+    return value.entry is not None and value.entry.kind == "attribute" and value.entry.qualname[:7] == "Tensor."
+
+
+def is_stub(value: Value) -> bool:
+    """Whether a value is defined in a stub, so that its body is in C."""
+    return value.file is not None and value.file.path.endswith(".pyi")
