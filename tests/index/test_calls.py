@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from annotator.errors import IndexFileError
-from annotator.index import Call, Index
-from annotator.index.calls import callees, callers, path
+from annotator.index import Call, Definition, Index
+from annotator.index.calls import callees, callers
 from annotator.index.implementations import implementations
+from annotator.index.paths import path
 from tests.index.trees import indexed
 
 TREE = {
@@ -326,3 +327,96 @@ def test_implementations_are_the_classes_below(kinds: Index) -> None:
     assert implementations(kinds, kinds.find("kinds.shapes.Other.area")[0]) == []
     with pytest.raises(IndexFileError):
         implementations(kinds, kinds.find("kinds.shapes.plain")[0])
+
+
+HELD = {
+    "held/__init__.py": "",
+    "held/boxes.py": (
+        "import sys\n"
+        "from collections import defaultdict\n"
+        "from typing import Any, Callable\n"
+        "def one(): return 1\n"
+        "def two(): return 2\n"
+        "def three(): return 3\n"
+        "def made(): return []\n"
+        "LEVELS = {'low': {'a': one, 'deep': {'b': two}}, 'high': {'c': three}}\n"
+        "def walk(level: dict[str, Any]):\n"
+        "    for key, value in level.items():\n"
+        "        if isinstance(value, dict):\n"
+        "            walk(value)\n"
+        "        else:\n"
+        "            run(value)\n"
+        "def run(value): return value()\n"
+        "def start(): walk(LEVELS['low'])\n"
+        "def counted():\n"
+        "    counts = defaultdict(made)\n"
+        "    return counts['x']\n"
+        "def plain():\n"
+        "    counts = {}\n"
+        "    return counts['x']\n"
+        "class Meta(type):\n"
+        "    @property\n"
+        "    def World(cls): return 1\n"
+        "class Group(metaclass=Meta): pass\n"
+        "def world(): return Group.World\n"
+        "class Alone:\n"
+        "    def unheard_of(self): return 1\n"
+        "    def area(self): return 1\n"
+        "class Other:\n"
+        "    def area(self): return 2\n"
+        "def known(x): return x.unheard_of()\n"
+        "def unknown(x): return x.area()\n"
+        "def mapped(): return [*map(one, [1])]\n"
+        "class Kept:\n"
+        "    def __init__(self, action: Callable[[], int] | None = None):\n"
+        "        self.action: Callable[[], int] | None = action\n"
+        "    @classmethod\n"
+        "    def of(cls, action): return cls(action=action)\n"
+        "    def act(self): return self.action()\n"
+        "def keep(): return Kept.of(two)\n"
+    ),
+    "held/stand.py": (
+        "import sys\nclass Stand:\n    def __getattr__(self, name): return 1\nsys.modules[__name__] = Stand()\n"
+    ),
+    "held/use.py": "from held import stand\ndef asked(): return stand.anything\n",
+}
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+    with indexed(tmp_path_factory.mktemp("held"), held=HELD) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("run", {"one", "two", "three"}),  # whichever level is walked: keys are not told apart
+        ("counted", {"made"}),  # where the key is missing
+        ("plain", set()),
+        ("world", {"World"}),
+        ("known", {"unheard_of"}),  # only one class has such a method
+        ("unknown", set()),  # two have
+        ("mapped", {"one"}),
+        ("act", {"two"}),
+        ("asked", {"__getattr__"}),
+    ],
+)
+def test_what_containers_factories_and_stand_ins_lead_to(held: Index, name: str, expected: set[str]) -> None:
+    found = callees(held, held.find(name)[0])
+    assert {call.callee.rpartition(".")[2] for call in found} - {"Alone"} == expected
+
+
+def test_answers_do_not_depend_on_the_order_of_questions(tmp_path: Path) -> None:
+    """Each function is asked first once, in an index of its own."""
+    names = [item.name for item in _functions(tmp_path / "all")]
+    with indexed(tmp_path / "forward", held=HELD) as index:
+        forward = {name: of(index, name) for name in names}
+    with indexed(tmp_path / "backward", held=HELD) as index:
+        assert {name: of(index, name) for name in reversed(names)} == forward
+    assert any(forward.values())
+
+
+def _functions(tree: Path) -> list[Definition]:
+    with indexed(tree, held=HELD) as index:
+        return [item for item in index.definitions("held", "held/boxes.py") if item.kind == "function"]

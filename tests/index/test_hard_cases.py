@@ -15,11 +15,13 @@ import pytest
 
 from annotator.errors import IndexFileError
 from annotator.index import Index
-from annotator.index.calls import path
+from annotator.index.calls import callees, callers
 from annotator.index.configuration import configured
 from annotator.index.declarations import counterparts
+from annotator.index.implementations import implementations
 from annotator.index.metrics import measured
 from annotator.index.operators import operators
+from annotator.index.paths import path
 from annotator.index.registries import registered
 
 Case = dict[str, Any]
@@ -115,6 +117,29 @@ def kernels(index: Index, case: Case) -> set[str]:
     return operator(index, case | {"role": "kernel"})
 
 
+def called(index: Index, case: Case) -> set[str]:
+    """What ``of`` calls on its first line that holds ``on`` (anywhere, without it); of those ``among``, if given."""
+    caller = index.definition(case["of"])
+    lines = index.resolver.read(caller.pin, caller.path).decode().splitlines()[: caller.end_line]
+    text = case.get("on", "")
+    here = next((number for number, line in enumerate(lines, 1) if number >= caller.line and text in line), None)
+    if here is None:
+        raise IndexFileError(case["of"], expected=f"a line with {text!r}", found="none", remedy="mend the case")
+    found = {call.callee for call in callees(index, caller) if not text or call.line == here}
+    return found & set(case["among"]) if "among" in case else found
+
+
+def calling(index: Index, case: Case) -> set[str]:
+    """What calls ``of``."""
+    return {call.caller for call in callers(index, index.definition(case["of"]))}
+
+
+def overriding(index: Index, case: Case) -> set[str]:
+    """What stands in for the method ``of`` in classes that derive."""
+    found = implementations(index, index.definition(case["of"]))
+    return {one.definition.symbol for one in found if one.overrides}
+
+
 def chain(index: Index, case: Case) -> set[str]:
     """What the shortest chain of calls passes through, ``from`` one symbol ``to`` another."""
     calls = path(index, index.definition(case["from"]), index.definition(case["to"]))
@@ -141,6 +166,9 @@ ASK: dict[str, Callable[[Index, Case], set[str]]] = {
     "computed": computed,
     "operator": operator,
     "kernels": kernels,
+    "called": called,
+    "callers": calling,
+    "implementations": overriding,
     "path": chain,
     "counterpart": counterpart,
 }
