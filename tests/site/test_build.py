@@ -1,7 +1,10 @@
 """The whole: a small site built by MkDocs, all links alive, nothing from elsewhere; the same steps with Zensical."""
 
+import html
 import re
+import tempfile
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +13,8 @@ from annotator.site import build, dead_links, outside_resources, zensical
 from annotator.workspace import Workspace
 
 from .conftest import write
+
+ROOT = Path(__file__).parents[2]
 
 
 def change(workspace: Workspace, name: str, old: str, new: str) -> None:
@@ -106,6 +111,29 @@ def test_zensical_renders_the_same_steps(workspace: Workspace) -> None:
     other = zensical(workspace, workspace.root / "zensical-site")
     for page in ("a/run.html", "b/scale.html"):
         assert code(other / page) == code(mkdocs / page) != []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("zensical") is None, reason="zensical is not installed")
+def test_both_engines_say_the_same_word_for_word() -> None:
+    """All pages of the real site, which ``annotator build`` made before."""
+    real = Workspace.find(ROOT)
+    if not (real.site / "index.html").is_file():
+        pytest.skip("no site is built here: annotator build")
+    (ROOT / "build").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:  # on the disk of the site
+        other = zensical(real, Path(folder, "site"))
+        pages = [page.relative_to(real.readings).with_suffix(".html") for page in real.readings.rglob("*.md")]
+        words = {page: (said(real.site / page), said(other / page)) for page in pages}
+    assert [str(page) for page, (ours, theirs) in words.items() if ours != theirs] == []
+    reading = words[Path("verl/grpo-advantage.html")][0]
+    assert {"compute_advantage", "\u22120.7071,"} <= set(reading), "code and observations are among what is compared"
+
+
+def said(page: Path) -> list[str]:
+    """The words of an article."""
+    (article,) = re.findall(r"<article.*?</article>", page.read_text(encoding="utf-8"), re.DOTALL)
+    return html.unescape(re.sub(r"<a class=\"headerlink\".*?</a>|<[^>]*>", " ", article, flags=re.DOTALL)).split()
 
 
 def code(page: object) -> list[str]:
