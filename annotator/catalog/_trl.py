@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -53,15 +54,19 @@ def _offline() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _workshop() -> Iterator[dict[str, Any]]:
-    """Arguments for a trainer whose output folder is gone once it is built; it never saves."""
+    """Arguments for a trainer whose output folder is gone once it is built; it never saves. Warnings about rows that
+    nobody trains on are not for the reader.
+    """
     with _offline(), quiet(), tempfile.TemporaryDirectory(prefix="annotator-trl-") as folder:
         import datasets
 
-        bars = datasets.is_progress_bar_enabled()
+        bars, before = datasets.is_progress_bar_enabled(), logging.root.manager.disable
         datasets.disable_progress_bars()
+        logging.disable(logging.WARNING)
         try:
             yield _arguments(folder)
         finally:
+            logging.disable(before)
             if bars:
                 datasets.enable_progress_bars()
 
