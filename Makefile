@@ -87,6 +87,7 @@ bench: $(VENV)/.test
 	$(BIN)/python benchmarks/index.py --slow trl
 	$(BIN)/python benchmarks/resolution.py
 	$(BIN)/python benchmarks/runs.py
+	$(BIN)/python benchmarks/site.py
 
 fuzz: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --inputs 100000
