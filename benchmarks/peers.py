@@ -148,5 +148,5 @@ def scip_python(pin: str, tree: Path, program: Path) -> Row:
         command = [str(program), "index", "--project-name", pin, "--project-version", "0"]
         command += ["--environment", str(environment), "--output", str(Path(folder, "index.scip"))]
         timed = run(command, project)
-        read = files(project, SOURCES["python"])
-    return Row(f"scip-python {scip.VERSION}", "definitions, and where names lead", pin, lines(read), timed)
+        read = lines(files(project, SOURCES["python"]))
+    return Row(f"scip-python {scip.VERSION}", "definitions, and where names lead", pin, read, timed)
