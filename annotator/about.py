@@ -52,13 +52,20 @@ def calls(workspace: Workspace, name: str, *, pin: str | None, kind: str | None,
     Raises:
         SymbolNotFound: there is none; near matches are suggested.
     """
-    from annotator.index.calls import callees, callers
+    from annotator.index.calls import callees, callers, partial
 
     with Index.open(workspace) as index:
         found = _best(index, name, pin, kind)
         made = callers(index, found, limit + 1) if to else callees(index, found)
+        cut = to and len(made) <= limit and partial(index, found)
     calls = [_call(workspace, call) for call in made[:limit]]
-    return {"symbol": found.symbol, "kind": found.kind, "calls": calls, "more": len(made) > limit}
+    return {
+        "symbol": found.symbol,
+        "kind": found.kind,
+        "calls": calls,
+        "more": len(made) > limit,
+        "partial": cut,
+    }
 
 
 def implementations(workspace: Workspace, name: str, *, pin: str | None, kind: str | None, limit: int) -> Row:
@@ -333,6 +340,8 @@ def call_lines(row: Row, *, to: bool) -> Iterator[str]:
         yield f"      {call['text']}"
     if row["more"]:
         yield dim("  … and more; --limit shows them")
+    if row["partial"]:
+        yield dim("  … and perhaps more: of many places that may call it indirectly, not all were asked")
     if not row["calls"]:
         yield "  no call found; what goes through C++ or an object of unknown class is not followed"
 

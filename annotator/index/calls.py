@@ -8,6 +8,7 @@ arguments. Callers are found by asking those definitions that may be some, so bo
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sqlite3
@@ -143,13 +144,17 @@ def candidates(index: Index, definition: Definition) -> Iterator[Definition]:
         return
     yield from _using(index, definition)
     yield from _wrapping(index, definition)
-    seen = 0
-    for other in _leading(index, definition):
-        for candidate in _using(index, other):
-            seen += 1
-            if seen > MOST:
-                return
-            yield candidate
+    yield from itertools.islice(_indirect(index, definition), MOST)
+
+
+def partial(index: Index, definition: Definition) -> bool:
+    """Whether more places may call a definition indirectly than are asked, so that its callers may not be all."""
+    return definition.language == "python" and any(itertools.islice(_indirect(index, definition), MOST, None))
+
+
+def _indirect(index: Index, definition: Definition) -> Iterator[Definition]:
+    """Definitions that use what leads to another one."""
+    return itertools.chain.from_iterable(_using(index, other) for other in _leading(index, definition))
 
 
 def _using(index: Index, definition: Definition) -> Iterator[Definition]:

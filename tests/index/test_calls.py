@@ -9,7 +9,7 @@ import pytest
 
 from annotator.errors import IndexFileError
 from annotator.index import Call, Definition, Index
-from annotator.index.calls import callees, callers
+from annotator.index.calls import callees, callers, partial
 from annotator.index.implementations import implementations
 from annotator.index.paths import path
 from tests.index.trees import indexed
@@ -420,3 +420,9 @@ def test_answers_do_not_depend_on_the_order_of_questions(tmp_path: Path) -> None
 def _functions(tree: Path) -> list[Definition]:
     with indexed(tree, held=HELD) as index:
         return [item for item in index.definitions("held", "held/boxes.py") if item.kind == "function"]
+
+
+def test_callers_say_when_not_all_that_may_were_asked(pins: Index) -> None:
+    (length,) = pins.find("verl:verl.protocol.DataProto.__len__")
+    (advantage,) = pins.find("verl:verl.trainer.ppo.core_algos.compute_grpo_outcome_advantage")
+    assert [partial(pins, one) for one in (length, advantage)] == [True, False]
