@@ -36,7 +36,7 @@
     if (head === current) return;
     current = head;
     document.querySelectorAll(".ann-step").forEach((step) => step.classList.toggle("current", step.contains(head)));
-    document.querySelectorAll(".ann-map a").forEach((link) => {
+    document.querySelectorAll(".ann-map li > a").forEach((link) => {
       if (link.hash === "#" + head.id) link.setAttribute("aria-current", "step"); else link.removeAttribute("aria-current");
     });
     keep("at:" + location.pathname, head.id);
