@@ -108,6 +108,25 @@ def build_dpo_trainer() -> Any:
         )
 
 
+def fused_answer(logps: Any, labels: Any) -> Any:
+    """What TRL's model with its fused head answers, given its log-probabilities: 0 where a token is not labelled.
+
+    ``logps`` [B, T], ``labels`` [B, 1+T]; entropies and logits, which are only logged, are 0.
+    """
+    with quiet():
+        output = pins.load("trl:trl.trainer.utils").FusedCausalLMOutput
+    nothing = logps.detach() * 0
+    logps = logps.masked_fill(labels[:, 1:] == -100, 0)
+    return output(log_probs=logps, entropy=nothing, mean_logits=nothing, is_top1=nothing.bool())
+
+
+def two_words(logps: Any) -> Any:
+    """Logits of two words, of which word 0 has the given log-probability and word 1 the rest, [B, T] -> [B, T, 2]."""
+    import torch
+
+    return torch.stack((logps, torch.log(-torch.expm1(logps))), dim=-1)
+
+
 @contextlib.contextmanager
 def run_as(trainer: Any, like: Any) -> Iterator[None]:
     """Let a trainer's method work on the device and in the floating dtype of the tensor ``like``."""

@@ -10,9 +10,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from annotator import pins
 from annotator.catalog import _trl
-from annotator.catalog._third_party import quiet
 from annotator.contracts import probes
 from annotator.contracts.comparison import error
 from annotator.contracts.model import (
@@ -50,27 +48,14 @@ LOGPS = ("policy_chosen_logps", "policy_rejected_logps", "ref_chosen_logps", "re
 # Implementations ------------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def _fused_output() -> Any:
-    with quiet():
-        return pins.load("trl:trl.trainer.utils").FusedCausalLMOutput
-
-
 class _Model:
-    """Stands where TRL's model with its fused head does: answers with given log-probabilities, 0 where not labelled."""
+    """Stands where TRL's model with its fused head does: answers with given log-probabilities."""
 
     def __init__(self, logps: Any) -> None:
         self.logps = logps  # [2B, T]
 
     def __call__(self, *, labels: Any, **_: Any) -> Any:
-        real = labels[:, 1:] != -100  # [2B, 1+T] -> [2B, T]
-        nothing = self.logps.detach() * 0
-        return _fused_output()(
-            log_probs=self.logps.masked_fill(~real, 0),
-            entropy=nothing,
-            mean_logits=nothing,
-            is_top1=nothing.bool(),
-        )
+        return _trl.fused_answer(self.logps, labels)
 
 
 def _trl_batch(chosen_mask: Any, rejected_mask: Any) -> dict[str, Any]:

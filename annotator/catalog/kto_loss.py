@@ -66,14 +66,8 @@ def _trainer() -> Any:
         )
 
 
-@functools.cache
-def _fused_output() -> Any:
-    with quiet():
-        return pins.load("trl:trl.trainer.utils").FusedCausalLMOutput
-
-
 class _Model:
-    """Stands where TRL's model with its fused head does: answers with given log-probabilities, 0 where not labelled.
+    """Stands where TRL's model with its fused head does: answers with given log-probabilities.
 
     Which rows are asked for is told by their ids: 0 in the completions, 1 in the mismatched ones.
     """
@@ -82,14 +76,7 @@ class _Model:
         self.rows = (own, mismatched)  # [B, T] each
 
     def __call__(self, *, input_ids: Any, labels: Any, **_: Any) -> Any:
-        logps = self.rows[int(input_ids[0, 0])]
-        nothing = logps.detach() * 0
-        return _fused_output()(
-            log_probs=logps.masked_fill(labels[:, 1:] == -100, 0),
-            entropy=nothing,
-            mean_logits=nothing,
-            is_top1=nothing.bool(),
-        )
+        return _trl.fused_answer(self.rows[int(input_ids[0, 0])], labels)
 
 
 def _trl_batch(mask: Any, kl_mask: Any, desirable: Any) -> dict[str, Any]:
@@ -154,13 +141,6 @@ def _liger() -> Any:
         return pins.load("liger-kernel:liger_kernel.chunked_loss.kto_loss").LigerFusedLinearKTOLoss
 
 
-def _logits(logps: Any) -> Any:
-    """Logits of two words, of which word 0 has the given log-probability, [B, T] -> [B, T, 2]."""
-    import torch
-
-    return torch.stack((logps, torch.log(-torch.expm1(logps))), dim=-1)
-
-
 def _liger_loss(
     policy_logps: Any,
     ref_logps: Any,
@@ -184,11 +164,11 @@ def _liger_loss(
     point = kto_torch.reference_point(kto_torch.log_ratios(policy_kl_logps, ref_kl_logps, kl_mask))
     layer = _liger()(beta=beta, compiled=False, use_ref_model=True)
     loss, logged = layer(
-        _logits(policy_logps),
+        _trl.two_words(policy_logps),
         head,
         labels,
         preference_labels=desirable,
-        ref_input=_logits(ref_logps),
+        ref_input=_trl.two_words(ref_logps),
         ref_weight=head,
         kl=point,
     )

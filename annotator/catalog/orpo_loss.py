@@ -46,24 +46,17 @@ MASKS = ("chosen_attention", "chosen_mask", "rejected_mask")
 @functools.cache
 def _trainer() -> Any:
     """A real ``ORPOTrainer`` of the pin on the CPU. Built once; nothing of it is called that needs its columns."""
-    import logging
-
     with _trl._workshop() as arguments:
         from datasets import Dataset
 
         orpo = pins.load("trl:trl.experimental.orpo.orpo_trainer")
         config = pins.load("trl:trl.experimental.orpo.orpo_config").ORPOConfig
-        before = logging.root.manager.disable
-        logging.disable(logging.WARNING)
-        try:
-            return orpo.ORPOTrainer(
-                model=_trl._model(),
-                args=config(**arguments),
-                train_dataset=Dataset.from_dict({"prompt": ["a"], "chosen": ["b"], "rejected": ["a"]}),
-                processing_class=_trl._tokenizer(),
-            )
-        finally:
-            logging.disable(before)
+        return orpo.ORPOTrainer(
+            model=_trl._model(),
+            args=config(**arguments),
+            train_dataset=Dataset.from_dict({"prompt": ["a"], "chosen": ["b"], "rejected": ["a"]}),
+            processing_class=_trl._tokenizer(),
+        )
 
 
 class _Model:
@@ -75,8 +68,7 @@ class _Model:
     def __call__(self, *_: Any, **__: Any) -> Any:
         import torch
 
-        rest = torch.log(-torch.expm1(self.logps))  # [2B, T]
-        logits = torch.stack((self.logps, rest), dim=-1)  # [2B, T, 2]
+        logits = _trl.two_words(self.logps)  # [2B, T, 2]
         return SimpleNamespace(logits=torch.nn.functional.pad(logits, (0, 0, 0, 1)))  # [2B, T+1, 2]
 
 

@@ -144,8 +144,24 @@ def _sha(data: bytes) -> str:
 
 
 def _code_of(implementation: Implementation) -> bytes:
-    """The file in which an adapter is written."""
-    return _file_of(implementation.call).read_bytes()
+    """The file in which an adapter is written, and the catalogue's helpers that it uses (``_trl`` and so on)."""
+    found: dict[Path, bytes] = {}
+    waiting = [_file_of(implementation.call)]
+    while waiting:
+        file = waiting.pop()
+        if file not in found:
+            found[file] = file.read_bytes()
+            waiting += _helpers(file, found[file])
+    return b"".join(found[file] for file in sorted(found))
+
+
+def _helpers(file: Path, data: bytes) -> Iterator[Path]:
+    """The private files beside a file that its imports name: ``from annotator.catalog import _trl``."""
+    for node in ast.walk(ast.Module([*_statements(data)], [])):
+        if isinstance(node, ast.ImportFrom):
+            names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+            places = (file.with_name(f"{name}.py") for name in names if name.startswith("_"))
+            yield from (place for place in places if place.is_file())
 
 
 def _file_of(call: Any) -> Path:

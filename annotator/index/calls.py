@@ -96,7 +96,7 @@ def _entered(index: Index, definition: Definition) -> Iterator[tuple[Call, Defin
 
 
 def _edges(index: Index, definition: Definition) -> list[Edge]:
-    """The edges of a definition of Python, found once and kept until the index changes."""
+    """The edges of a definition of Python, found once and kept until the index changes, unless some were left out."""
     from annotator.index.sites import Edge, Sites
 
     resolver = index.resolver
@@ -112,7 +112,10 @@ def _edges(index: Index, definition: Definition) -> list[Edge]:
     if kept := cache.execute(query, key).fetchone():
         return [Edge(*one) for one in json.loads(zlib.decompress(kept[0]))]
     flow = resolver.flows.of(resolver.program.source(number))
-    found = Sites(resolver.flows, flow).of(entry) if flow else []
+    sites = Sites(resolver.flows, flow) if flow else None
+    found = sites.of(entry) if sites else []
+    if sites and not sites.complete:
+        return found
     body = zlib.compress(json.dumps(found, separators=(",", ":")).encode(), 1)
     with suppress(sqlite3.OperationalError):
         cache.execute("INSERT OR REPLACE INTO calls VALUES(?,?,?,?,?)", (*key, body))

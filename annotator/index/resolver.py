@@ -26,7 +26,7 @@ from annotator.index.model import PARAMETER, Definition, Link, Raw, Use
 from annotator.index.store import digest_of
 
 if TYPE_CHECKING:
-    from annotator.index.objects import Flows
+    from annotator.index.flows import Flows
     from annotator.index.resolution import Program, Source
     from annotator.workspace import Workspace
 
@@ -70,7 +70,7 @@ class Resolver:
     @cached_property
     def flows(self) -> Flows:
         """What the expressions of the files may stand for, for the call graph."""
-        from annotator.index.objects import Flows
+        from annotator.index.flows import Flows
 
         return Flows(self)
 

@@ -12,9 +12,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from annotator.index.flows import PROPERTY, VARIABLES, Flows
 from annotator.index.names import Entry, Source
 from annotator.index.narrowing import NESTED, NESTED_TENSOR
-from annotator.index.objects import FUNCTIONS, OWN, PROPERTY, VARIABLES, Flow, Flows, flatten, is_below
+from annotator.index.objects import FUNCTIONS, OWN, Flow, flatten, is_below
 from annotator.index.values import KEYED, Value
 
 BINARY = {
@@ -56,13 +57,17 @@ class Sites:
 
     def __init__(self, flows: Flows, flow: Flow) -> None:
         self.flows, self.flow, self.flat, self.file = flows, flow, flow.flat, flow.file
+        self.complete = True
         self.starts = [0]
         for position, byte in enumerate(flow.linker.source):
             if byte == 10:
                 self.starts.append(position + 1)
 
     def of(self, entry: Entry) -> list[Edge]:
-        """The edges of a definition, those of functions inside it too; of a class or module, those of its own level."""
+        """The edges of a definition, those of functions inside it too; of a class or module, those of its own level.
+
+        ``complete`` says then whether all of them were looked for, or so much was done that some were left out.
+        """
         found: dict[tuple[int, int, int, int], Edge] = {}
         self.flows.circles.rest()
         for node in self.nodes(entry):
@@ -71,6 +76,7 @@ class Sites:
                 key = (edge.line, edge.column, edge.file, edge.ordinal)
                 if key not in found or found[key].certainty != "exact":
                     found[key] = edge
+        self.complete = not self.flows.circles.tired
         self.flows.circles.rest()
         return sorted(found.values())
 

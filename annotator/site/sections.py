@@ -112,7 +112,7 @@ def _minimal(atlas: Atlas, contract: Contract, page: str) -> str:
         html = _render("code.html", parts=[step.Part(step.minimal_lines(atlas, page, file))], name=path, caption=path)
         views.append(step.View(item.backend, _BACKENDS[item.backend], html))
         others |= {name: _documented(atlas, name, page) for name in item.symbols if name != path}
-    return _render("method/minimal.html", views=views, others=others.items())
+    return _render("method/minimal.html", id="minimal", views=views, others=others.items())
 
 
 def _documented(atlas: Atlas, path: str, page: str) -> str:

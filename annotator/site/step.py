@@ -75,7 +75,7 @@ def head(atlas: Atlas, place: Place) -> str:
 
 def body(atlas: Atlas, place: Place) -> str:
     """The step's code in all its views."""
-    return _render("step.html", place=place, views=list(_views(atlas, place)))
+    return _render("views.html", id=place.id, views=list(_views(atlas, place)))
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
 """Proofs hold while the code that they rest on is unchanged, and no longer."""
 
 import dataclasses
+import hashlib
 import json
 
 import pytest
 
+from annotator.catalog import contract
 from annotator.contracts import Finding, proofs
 from annotator.errors import ContractError
 from annotator.workspace import Workspace
@@ -203,3 +205,23 @@ def test_the_source_of_a_symbol(workspace, symbol, source):
 def test_a_symbol_that_is_not_there(workspace, symbol):
     with pytest.raises(ContractError):
         proofs.source_of(workspace, symbol)
+
+
+def test_an_adapter_rests_on_the_helpers_that_it_imports(tmp_path):
+    (tmp_path / "_deep.py").write_text("def deep():\n    return 1\n")
+    (tmp_path / "_near.py").write_text("from ._deep import deep\n")
+    (tmp_path / "_idle.py").write_text("")
+    file = tmp_path / "adapter.py"
+    file.write_text("import os\n\ndef call():\n    from . import _near\n    return _near\n")
+    seen = {}
+    exec(compile(file.read_bytes(), str(file), "exec"), seen)
+    item = dataclasses.replace(contract("gae").implementation("verl"), call=seen["call"])
+
+    def digest(changed=""):
+        if changed:
+            (tmp_path / changed).write_text("changed = True\n")
+        return hashlib.sha256(proofs._code_of(item)).digest()
+
+    before = digest()
+    assert digest("_idle.py") == before
+    assert digest("_deep.py") != before

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from annotator.errors import IndexFileError
-from annotator.index import Call, Definition, Index
+from annotator.index import Call, Definition, Index, circles
 from annotator.index.calls import callees, callers, partial
 from annotator.index.implementations import implementations
 from annotator.index.paths import path
@@ -415,6 +415,20 @@ def test_answers_do_not_depend_on_the_order_of_questions(tmp_path: Path) -> None
     with indexed(tmp_path / "backward", held=HELD) as index:
         assert {name: of(index, name) for name in reversed(names)} == forward
     assert any(forward.values())
+
+
+def test_an_answer_that_was_cut_short_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [item.name for item in _functions(tmp_path / "all")]
+    with indexed(tmp_path / "tree", held=HELD) as index:
+        place = index.resolver.workspace
+        with monkeypatch.context() as bounded:
+            bounded.setattr(circles, "MOST", 0)
+            cut = {name: of(index, name) for name in names}
+    with Index.open(place) as index:
+        whole = {name: of(index, name) for name in names}
+    with indexed(tmp_path / "apart", held=HELD) as index:
+        assert whole == {name: of(index, name) for name in names}
+    assert cut != whole
 
 
 def _functions(tree: Path) -> list[Definition]:
